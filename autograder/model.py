@@ -1,0 +1,326 @@
+"""The words everything else is written in: events, histories, verdicts, exercises and grades.
+
+Frozen dataclasses and nothing else. A run becomes a `History`, a check turns a history into a
+`Verdict`, a report draws a `Grade`. No part of this module imports another of ours, so a history
+written today can be judged by a check written next year, without a broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+
+class Kind(StrEnum):
+    """What an event says. The set is closed: a check may rely on knowing every kind."""
+
+    # the examiner's publisher
+    PUBLISHED = "published"  # handed to the broker
+    CONFIRMED = "confirmed"  # the broker said it has it
+
+    # one subject process (`process` counts them: 1 is the first, 2 the one after a restart)
+    SPAWNED = "spawned"  # the process exists
+    RUN_STARTED = "run started"  # the student's function was called
+    RUN_RETURNED = "run returned"  # it came back; detail: names of tasks it left behind, if any
+    RUN_RAISED = "run raised"  # it raised; detail: the student's traceback
+    EXITED = "exited"  # the process ended; detail: "status 0", "signal 9"
+    BROKEN = "broken"  # the submission itself cannot be graded; detail: "code: sentence\ntraceback"
+
+    # one delivery of one message (`delivery` numbers the takes of the whole run, from 1)
+    TAKEN = "taken"  # the student's code got it from the source
+    STARTED = "started"  # the handler was called with it
+    HELD = "held"  # the handler waits at a gate
+    FINISHED = "finished"  # the handler returned
+    FAILED = "failed"  # the handler raised; detail: "transient", "permanent" or "error"
+    CANCELLED = "cancelled"  # the handler was cancelled from outside
+    ACK = "ack"  # ack() was called
+    REQUEUE = "requeue"  # nack(requeue=True) was called; detail: the delay, if any
+    GIVE_UP = "give up"  # nack(requeue=False) was called
+    SETTLED = "settled"  # the call above returned
+    SETTLE_FAILED = "settle failed"  # it raised SettleFailed: the message is the broker's again
+    SETTLED_TWICE = "settled twice"  # it raised AlreadySettled
+
+    # the student's consumer as a whole
+    STOP_SET = "stop set"  # the stop event was set
+    STOP_IN_FORCE = "stop in force"  # a few loop turns later: takes from here on are new work
+    SOURCE_STOPPED = "source stopped"  # stop_receiving() was called
+
+    # the examiner's hand
+    FAULT = "fault"  # detail: kill, terminate, pause, resume, cut, stall, slow, heal, cancel
+    RELEASED = "released"  # a gate was opened; detail: what was released
+    BREAK = "break"  # the subject stands still at a labelled point; detail: "finished 10"
+    EXPECTED = "expected"  # a condition the scenario waited for; detail: see `Wait`
+
+
+class Wait(StrEnum):
+    """How waiting for a condition ended: the first word of an `EXPECTED` event's detail."""
+
+    MET = "met"
+    STALLED = "stalled"  # loop alive, messages within reach, nothing moved: the student's pool stands
+    DRAINED = "drained"  # the broker has nothing left, nothing is in hand, and still it does not hold
+    BLOCKED = "blocked"  # the process lives but its event loop has not turned for seconds
+    ENDED = "ended"  # the subject was gone before the condition held
+    LATE = "late"  # time ran out while something still moved or the broker was slow: no verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened, stamped by the examiner on arrival.
+
+    `at` is in seconds since the run began. Fields that do not apply are empty or 0.
+    """
+
+    at: float
+    kind: Kind
+    message: str = ""
+    key: str = ""
+    delivery: int = 0
+    attempt: int = 0
+    process: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """What the broker itself says at the end of a run: the third witness.
+
+    Counts are messages. -1 means that this broker cannot tell.
+    """
+
+    waiting: int = -1  # not delivered to anybody
+    unsettled: int = -1  # delivered and not settled
+    settled: int = -1  # acknowledged or given up; Kafka: below the committed offset
+    redelivered: int = -1
+
+
+@dataclass(frozen=True)
+class History:
+    """One run, complete: what was asked for and every event in the order the examiner saw it."""
+
+    events: tuple[Event, ...]
+    workers: int
+    exercise: str = ""
+    test: str = ""
+    engine: str = ""
+    seed: int = 0
+    broker: BrokerState = field(default_factory=BrokerState)
+    truncated: bool = False  # the exercise's time ran out: events are missing at the end
+
+    @cached_property
+    def by_kind(self) -> Mapping[Kind, tuple[Event, ...]]:
+        """All events, grouped once, so that a check visits only what it needs."""
+        groups: dict[Kind, list[Event]] = {kind: [] for kind in Kind}
+        for event in self.events:
+            groups[event.kind].append(event)
+        return {kind: tuple(events) for kind, events in groups.items()}
+
+    def of(self, *kinds: Kind) -> tuple[Event, ...]:
+        """The events of these kinds, in time order."""
+        if len(kinds) == 1:
+            return self.by_kind[kinds[0]]
+        wanted = set(kinds)
+        return tuple(event for event in self.events if event.kind in wanted)
+
+    def about(self, message: str) -> tuple[Event, ...]:
+        """Everything that happened to one message, in time order."""
+        return tuple(event for event in self.events if event.message == message)
+
+
+class Status(StrEnum):
+    """The three verdicts. A fault of ours is no verdict: it is a `GraderError`."""
+
+    PASS = "pass"  # noqa: S105 - a verdict, not a password
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one check concludes from one history.
+
+    `witness` holds the few events that broke the rule, in time order: a picture of all of them
+    would hide the one that matters. `slip` is the likeliest mistake, phrased as a question.
+    """
+
+    status: Status
+    observed: str = ""
+    witness: tuple[Event, ...] = ()
+    slip: str = ""
+
+
+def passed(observed: str = "") -> Verdict:
+    """The rule held, and something was seen to which it applied."""
+    return Verdict(Status.PASS, observed)
+
+
+def failed(observed: str, witness: Iterable[Event] = (), slip: str = "") -> Verdict:
+    """The rule was broken: say what was seen, which events show it, and the likeliest slip."""
+    return Verdict(Status.FAIL, observed, tuple(witness), slip)
+
+
+def inconclusive(observed: str, witness: Iterable[Event] = ()) -> Verdict:
+    """The history does not tell. Never a pass, never the student's fault."""
+    return Verdict(Status.INCONCLUSIVE, observed, tuple(witness))
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """A true sentence about a good system, and the check that tells whether it held.
+
+    Calling a guarantee judges a history.
+    """
+
+    name: str
+    sentence: str  # first line of the check's docstring: what a student reads
+    description: str  # the rest of it: when it is wrong, what is tolerated
+    check: Callable[[History], Verdict]
+
+    def __call__(self, history: History) -> Verdict:
+        """Judge one history."""
+        return self.check(history)
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise as its folder describes it. `path` is `NN_unit/NN_slug`."""
+
+    path: str
+    title: str
+    kind: str
+    module: str  # file stem, e.g. "worker_pool"
+    function: str  # e.g. "run"
+    engines: tuple[str, ...]
+    timeout_s: float
+    points: Mapping[str, int]  # guarantee name -> points
+    folder: Path  # exercises/NN_unit/NN_slug
+    solution_folder: Path  # solutions/NN_unit/NN_slug; absent in the student edition
+
+    @property
+    def skeleton(self) -> Path:
+        """The file a student edits."""
+        return self.folder / f"{self.module}.py"
+
+    @property
+    def reference(self) -> Path:
+        """Our own solution."""
+        return self.solution_folder / f"{self.module}.py"
+
+    @property
+    def hidden_tests(self) -> Path:
+        """The tests that grade."""
+        return self.solution_folder / "test_hidden.py"
+
+    @property
+    def visible_tests(self) -> Path:
+        """The tests a student may read and run."""
+        return self.folder / "test_visible.py"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One guarantee, judged over every scenario and seed of a grade: the worst verdict counts."""
+
+    guarantee: str
+    sentence: str
+    points: int
+    verdict: Verdict
+    histories: int  # how many runs were judged
+    test: str = ""  # the scenario and seed the verdict comes from
+    seed: int = 0
+    history: History | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def awarded(self) -> int:
+        """All points for a pass, none otherwise."""
+        return self.points if self.verdict.status is Status.PASS else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a submission could not be graded at all: a code, a sentence, the student's traceback."""
+
+    code: str
+    sentence: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class Grade:
+    """Everything a report needs. Reports decide nothing."""
+
+    exercise: Exercise
+    submission: Path
+    submission_sha256: str
+    engine: str
+    provider: str  # external, warm, embedded, local, container
+    broker_version: str
+    isolation: str  # landlock, plain
+    seeds: tuple[int, ...]
+    results: tuple[Result, ...]
+    problem: Problem | None = None
+    notices: tuple[str, ...] = ()  # said once, above the results
+    output: str = ""  # what the subject printed, capped
+    duration_s: float = 0.0
+    started_at: str = ""  # ISO 8601, UTC
+    versions: Mapping[str, str] = field(default_factory=dict)  # python, ackademy, clients
+    complete: bool = True  # False after Ctrl-C: judged so far
+
+    @property
+    def status(self) -> Status:
+        """The worst verdict; a grade without results is inconclusive."""
+        statuses = {result.verdict.status for result in self.results}
+        if self.problem is not None or Status.FAIL in statuses:
+            return Status.FAIL
+        if not statuses or Status.INCONCLUSIVE in statuses or not self.complete:
+            return Status.INCONCLUSIVE
+        return Status.PASS
+
+    @property
+    def points(self) -> int:
+        """Points reached."""
+        return sum(result.awarded for result in self.results)
+
+    @property
+    def points_possible(self) -> int:
+        """Points there are."""
+        return sum(self.exercise.points.values())
+
+
+class AckademyError(Exception):
+    """Something a person can mend: `next_command` is what to type."""
+
+    exit_code = 2
+
+    def __init__(self, sentence: str, *, next_command: str = "") -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.next_command = next_command
+
+
+class UsageError(AckademyError):
+    """The command, a path or a file of the student's is not usable. Exit code 2."""
+
+
+class GraderError(AckademyError):
+    """Our fault or the machine's: broker gone, disk full, a bug. Costs nobody points. Exit code 3."""
+
+    exit_code = 3
+
+
+def as_json(value: Any) -> Any:
+    """A dataclass tree as plain JSON data: enums as their text, paths as POSIX text, tuples as lists."""
+    if isinstance(value, StrEnum):
+        return str(value)
+    if isinstance(value, Path):
+        return value.as_posix()
+    if isinstance(value, Mapping):
+        return {str(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: as_json(getattr(value, name)) for name in value.__dataclass_fields__}
+    return value
