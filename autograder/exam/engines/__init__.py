@@ -1,0 +1,70 @@
+"""The examiner's own, independent client of each broker: it publishes, watches and cleans up.
+
+Nothing here is shared with the subject but the broker: what an engine says about a lane is the
+third witness, beside what the student's process reports and what the examiner published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Protocol
+
+from autograder.messaging.adapter import Lane
+from autograder.model import BrokerState, UsageError
+
+ENGINES = ("nats", "kafka")
+"""The engines there are, each in the module of its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One message to publish. Header names are printable ASCII; every text may be any text."""
+
+    id: str
+    key: str = ""
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """One connection to one broker, serving any number of lanes at the same time.
+
+    Every method raises `GraderError` when the broker does not do its part: a broker that fails is
+    never the student's fault.
+    """
+
+    name: str
+    version: str  # the server's own, "" if it does not tell
+
+    async def open_lane(self, label: str, *, lease_s: float = 5.0) -> Lane:
+        """Create a stream or topic and its consumer, under names that cannot be guessed."""
+
+    async def publish(self, lane: Lane, messages: Sequence[Outgoing]) -> list[str]:
+        """Publish in order, pipelined; returns the ids once the broker has confirmed them all."""
+
+    async def state(self, lane: Lane) -> BrokerState:
+        """The broker's own counts, now."""
+
+    async def expire(self, lane: Lane) -> None:
+        """Have the broker deliver again, now, what a dead process left unsettled.
+
+        Call it only when the process is known to be gone. Without it, redelivery waits for the
+        lease to run out.
+        """
+
+    async def drop_lane(self, lane: Lane) -> None:
+        """Delete everything `open_lane` created. May be called twice."""
+
+    async def close(self) -> None:
+        """Disconnect. Lanes that were not dropped stay."""
+
+
+async def open_engine(name: str, url: str) -> Engine:
+    """Connect to the broker at `url`. Raises `GraderError` if nothing answers there."""
+    if name not in ENGINES:
+        raise UsageError(f"There is no engine called {name!r}. There are: {', '.join(ENGINES)}.")
+    module = import_module(f"autograder.exam.engines.{name}")
+    engine: Engine = await module.connect(url)
+    return engine

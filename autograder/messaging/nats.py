@@ -1,0 +1,338 @@
+"""The port on NATS JetStream: a pull consumer.
+
+How JetStream differs from a queue, and what this adapter makes of it:
+
+- *A message is leased, not owned by a connection.* What is not acknowledged within the consumer's
+  `ack_wait` is delivered again, to anybody. The adapter reports progress (`+WPI`) for everything
+  it holds, so a lease only runs out when this process stands still or dies.
+- *The server does not notice that a connection broke.* Leases simply run out. To return messages
+  at once, the adapter hands back (`-NAK`) what the broken connection had delivered as soon as it has
+  a new one, and what is unread or in hand when it closes.
+- *Acknowledging is publishing.* Without a reply subject nobody says whether it arrived; every
+  settlement here carries one and waits for the server's answer, so "settled" means settled.
+- *Messages come only when asked for.* One pull request at a time asks for as many as there is
+  room for. It ends when it is filled, or with a status message after `PULL_EXPIRES_S`; only then
+  is it certain that no more will come for it, and unread messages can be handed back without
+  their being delivered right here again.
+- *A requeued message comes back out of order*, after what was delivered meanwhile.
+
+Protocol: https://docs.nats.io/reference/reference-protocols/nats_api_reference and
+https://docs.nats.io/nats-concepts/jetstream/consumers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from autograder.messaging import SettleFailed
+from autograder.messaging.adapter import Lane, Standing
+from autograder.messaging.buffer import Buffer
+from autograder.messaging.delivery import Delivery
+from autograder.messaging.envelope import ID_HEADER, KEY_HEADER, from_header
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+PULL_EXPIRES_S = 0.2
+"""How long a pull request waits at the server: the longest that `stop_receiving` has to wait."""
+
+RECONNECT_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Pauses between attempts to reconnect; the last one repeats."""
+
+ACK, NAK, TERM, PROGRESS = b"+ACK", b"-NAK", b"+TERM", b"+WPI"
+_OURS = frozenset((ID_HEADER, KEY_HEADER))
+
+
+async def connect(lane: Lane, *, prefetch: int) -> NatsSource:
+    """Connect and begin to receive. Raises `ConnectionError` if there is no server at `lane.url`."""
+    source = NatsSource(lane, prefetch)
+    await source.open()
+    return source
+
+
+class NatsMessage(Delivery):
+    """One delivery. `attempt` is JetStream's own count of deliveries."""
+
+    __slots__ = ("_source", "link", "reply")
+
+    def __init__(self, delivered: Msg, link: Link, source: NatsSource) -> None:
+        sent = delivered.headers or {}
+        about = delivered.metadata
+        super().__init__(
+            from_header(sent.get(ID_HEADER, "")) or f"{about.stream}-{about.sequence.stream}",
+            from_header(sent.get(KEY_HEADER, "")),
+            delivered.data,
+            {name: from_header(value) for name, value in sent.items() if name not in _OURS},
+            about.num_delivered,
+        )
+        self.reply = delivered.reply
+        self.link = link
+        self._source = source
+
+    async def _ack(self) -> None:
+        await self._source.settle(self, ACK)
+
+    async def _requeue(self, delay_s: float) -> None:
+        nanoseconds = int(delay_s * 1e9)
+        wait = json.dumps({"delay": nanoseconds}).encode() if nanoseconds else b""
+        await self._source.settle(self, NAK + b" " + wait if wait else NAK)
+
+    async def _give_up(self) -> None:
+        await self._source.settle(self, TERM)
+
+
+class Link:
+    """One connection, from its handshake to its end. It never reconnects: a new one is made.
+
+    That makes "the connection that delivered it" an object which a message can hold on to.
+    """
+
+    def __init__(
+        self, lane: Lane, receive: Callable[[Msg, Link], None], on_end: Callable[[], None]
+    ) -> None:
+        self._lane = lane
+        self._receive = receive
+        self._on_end = on_end
+        self._client = Client()
+        self._answers: dict[str, asyncio.Future[Msg]] = {}
+        self._numbers = itertools.count()
+        self._inbox = ""
+        self.ended = False
+
+    async def open(self) -> None:
+        """Connect and listen. Raises `ConnectionError` if that fails."""
+        try:
+            await self._client.connect(
+                [self._lane.url],
+                allow_reconnect=False,
+                # 0 would mean for ever: a refused connection is tried once more, then reported
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0.02,  # type: ignore[arg-type]  # the client only sleeps for it
+                ping_interval=10,
+                error_cb=_say_nothing,
+                closed_cb=self._end,
+                skip_subject_validation=True,
+            )
+            self._inbox = self._client.new_inbox()
+            await self._client.subscribe(f"{self._inbox}.pull", cb=self._on_delivery)
+            await self._client.subscribe(f"{self._inbox}.answer.*", cb=self._on_answer)
+        except (TimeoutError, NatsError, OSError) as error:
+            await self.close()
+            raise ConnectionError(f"no NATS server answers at {self._lane.url}: {error}") from error
+
+    async def pull(self, batch: int, expires_s: float) -> None:
+        """Ask for up to `batch` messages; ends filled, or with a status message after `expires_s`."""
+        request = {"batch": batch, "expires": int(expires_s * 1e9)}
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._lane.channel}.{self._lane.consumer}"
+        await self._say(subject, json.dumps(request).encode(), f"{self._inbox}.pull")
+
+    async def settle(self, reply: str, verb: bytes) -> None:
+        """Tell the server and wait until it says that it has it. Raises `SettleFailed`."""
+        if self.ended:
+            raise SettleFailed("the connection that delivered the message is gone")
+        number = str(next(self._numbers))
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        await self._say(reply, verb, f"{self._inbox}.answer.{number}")
+        if (await answer).headers:  # an answer is empty; "503 no responders" comes as a header
+            raise SettleFailed("the consumer that delivered the message is gone")
+
+    async def hand_back(self, replies: Sequence[str]) -> list[str]:
+        """Return these deliveries in this order; tells which the server did not confirm."""
+        ends = await asyncio.gather(*(self.settle(r, NAK) for r in replies), return_exceptions=True)
+        return [reply for reply, end in zip(replies, ends, strict=True) if end is not None]
+
+    async def progress(self, reply: str) -> None:
+        """Extend the lease of one delivery. Nobody answers: the next report is never far."""
+        await self._say(reply, PROGRESS, "")
+
+    async def close(self) -> None:
+        """Disconnect; what was written before is sent first."""
+        with suppress(NatsError, OSError):  # it broke while being closed: it is gone either way
+            await self._client.close()
+        await self._end()
+
+    async def _say(self, subject: str, payload: bytes, reply: str) -> None:
+        try:
+            await self._client.publish(subject, payload, reply)
+        except NatsError:
+            await self._end()  # closed under our hands; whoever waits for an answer learns it there
+
+    async def _on_delivery(self, message: Msg) -> None:
+        self._receive(message, self)
+
+    async def _on_answer(self, message: Msg) -> None:
+        answer = self._answers.pop(message.subject.rpartition(".")[2], None)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    async def _end(self) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        gone = SettleFailed("the connection was lost before the broker confirmed")
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(gone)
+        self._answers.clear()
+        self._on_end()
+
+
+async def _say_nothing(error: Exception) -> None:
+    """Errors of a connection show in its end: the client would log a traceback for each."""
+
+
+class NatsSource:
+    """Messages of one durable pull consumer; reconnects by itself."""
+
+    def __init__(self, lane: Lane, prefetch: int) -> None:
+        if prefetch < 1:
+            raise ValueError(f"prefetch is at least 1: {prefetch}")
+        self._lane = lane
+        self._prefetch = prefetch
+        self._link = Link(lane, self._receive, self._lose)
+        self._buffer: Buffer[NatsMessage] = Buffer()
+        self._held: dict[str, NatsMessage] = {}  # by reply subject: buffered and in hand, unsettled
+        self._owed = 0  # messages that the pull request under way may still bring
+        self._lost: list[str] = []  # deliveries of broken connections, to be handed back
+        self._stopping = False
+        self._returned = asyncio.Event()  # after a stop: unread messages are the broker's again
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def __aiter__(self) -> NatsSource:
+        return self
+
+    async def __anext__(self) -> NatsMessage:
+        message = await self._buffer.take()
+        if self._may_pull():
+            self._wake.set()
+        return message
+
+    async def open(self) -> None:
+        """Connect; from here on the source keeps itself connected."""
+        await self._link.open()
+        self._tasks = [
+            asyncio.create_task(self._work(), name="ackademy: receive"),
+            asyncio.create_task(self._extend_leases(), name="ackademy: extend leases"),
+        ]
+
+    def standing(self) -> Standing:
+        """Counts as of now."""
+        buffered = len(self._buffer)
+        return Standing(buffered, len(self._held) - buffered, not self._link.ended)
+
+    async def settle(self, message: NatsMessage, verb: bytes) -> None:
+        """Tell the broker what became of a message in hand."""
+        self._held.pop(message.reply, None)
+        await message.link.settle(message.reply, verb)
+
+    async def stop_receiving(self) -> None:
+        """End all takes at once; return when the unread messages are the broker's again.
+
+        On a connection that does not answer this is given up after one lease, which is when the
+        broker would deliver them again anyway.
+        """
+        self._stopping = True
+        self._buffer.end()
+        self._wake.set()
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._returned.wait(), self._lane.lease_s)
+
+    async def close(self) -> None:
+        """Hand back everything unsettled and disconnect. Takes one lease at the very most."""
+        with suppress(asyncio.TimeoutError):
+            async with asyncio.timeout(self._lane.lease_s):
+                if self._tasks and not self._link.ended:
+                    await self.stop_receiving()
+                await self._link.hand_back(list(self._held))
+        self._buffer.end()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self._link.close()
+
+    # -- behind the student's back
+
+    def _may_pull(self) -> bool:
+        """Half of the buffer is free: large requests, and the other half covers the round trip."""
+        return not self._owed and not self._stopping and len(self._buffer) <= self._prefetch // 2
+
+    def _receive(self, delivered: Msg, link: Link) -> None:
+        if delivered.reply:
+            message = NatsMessage(delivered, link, self)
+            self._held[message.reply] = message
+            self._buffer.put(message)
+            self._owed -= 1
+            if not self._owed:
+                self._wake.set()
+        elif (delivered.headers or {}).get("Status") == "408":  # the request's time ran out
+            self._request_ended()
+        else:  # 409, 503: the consumer or the server is in no state to answer; ask again, calmly
+            asyncio.get_running_loop().call_later(PULL_EXPIRES_S, self._request_ended)
+
+    def _request_ended(self) -> None:
+        self._owed = 0
+        self._wake.set()
+
+    def _lose(self) -> None:
+        """The connection is gone: so is what it delivered, for us."""
+        self._lost += self._held
+        self._held.clear()
+        self._buffer.drain()
+        self._request_ended()
+
+    async def _work(self) -> None:
+        """Serve one connection after the other, for ever."""
+        while True:
+            await self._serve(self._link)
+            self._link = await self._reconnected()
+
+    async def _serve(self, link: Link) -> None:
+        """Pull while there is room; hand back what is unread after a stop. Ends with the link."""
+        self._lost = await link.hand_back(self._lost)
+        while not link.ended:
+            self._wake.clear()
+            if self._may_pull():
+                self._owed = self._prefetch - len(self._buffer)
+                await link.pull(self._owed, PULL_EXPIRES_S)
+            elif self._stopping and not self._owed and not self._returned.is_set():
+                await self._return_unread(link)
+            await self._wake.wait()
+
+    async def _return_unread(self, link: Link) -> None:
+        unread = [message.reply for message in self._buffer.drain()]
+        for reply in unread:
+            self._held.pop(reply, None)
+        self._lost += await link.hand_back(unread)
+        self._returned.set()
+
+    async def _reconnected(self) -> Link:
+        for pause_s in itertools.chain(
+            RECONNECT_PAUSES_S, itertools.repeat(RECONNECT_PAUSES_S[-1])
+        ):
+            await asyncio.sleep(pause_s)
+            link = Link(self._lane, self._receive, self._lose)
+            with suppress(ConnectionError):
+                await link.open()
+                break
+        return link
+
+    async def _extend_leases(self) -> None:
+        """Report progress four times a lease, so that one late report is no lost lease."""
+        while True:
+            await asyncio.sleep(self._lane.lease_s / 4)
+            link = self._link
+            for number, reply in enumerate(list(self._held)):
+                if reply in self._held:  # progress after a delayed nak would prolong the delay
+                    await link.progress(reply)
+                if number % 500 == 499:
+                    await asyncio.sleep(0)
