@@ -1,0 +1,206 @@
+"""A grade on the terminal: the failures, then every guarantee in one line, then what to type next.
+
+The first failure is told in full and fits a screen of 80 by 24; the others are shorter, since a
+student mends one thing at a time. The list of guarantees and the next command come last, where
+the eye is when the program ends. Nothing is told by colour alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from autograder.model import Grade, Kind, Result, Status
+from autograder.report import words
+from autograder.report.excerpt import draw
+from autograder.report.plain import capped, plain
+from autograder.report.timeline_text import draw as draw_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_STYLE = {Status.PASS: "green", Status.FAIL: "red", Status.INCONCLUSIVE: "magenta"}
+_WIDEST = 100  # columns: longer lines are hard to read
+_INDENT = 4
+_ROWS_FIRST, _ROWS_OTHERS, _ROWS_VERBOSE = 9, 4, 24
+_OUTPUT_LINES, _OUTPUT_LIMIT = 6, 2_000
+_TRACEBACK_LIMIT = 4_000
+
+
+def render(grade: Grade, console: Console, *, verbose: bool = False) -> None:
+    """Print a grade. `verbose` tells every failure in full and shows more of the output."""
+    page = _Page(console)
+    _header(page, grade)
+    if grade.problem is not None:
+        _problem(page, grade)
+    else:
+        _failures(page, grade, verbose=verbose)
+    _output(page, grade, verbose=verbose)
+    if grade.problem is None:
+        _list(page, grade)
+    _summary(page, grade)
+
+
+class _Page:
+    """A console that takes text as text: no markup, no highlighting, nothing obeyed."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.width = max(min(console.width, _WIDEST), 20)
+
+    def say(self, text: str | Text = "", *, indent: int = 0, style: str = "") -> None:
+        """A paragraph, wrapped, its further lines indented like the first."""
+        body = text if isinstance(text, Text) else Text(text, style=style)
+        indent = min(indent, self.width // 8)
+        for line in body.wrap(self.console, self.width - indent) or [Text()]:
+            line.rstrip()
+            self.line(Text(" " * indent).append_text(line))
+
+    def command(self, label: str, command: str, *, indent: int = 0) -> None:
+        """A command to copy: never broken into lines by us."""
+        line = Text(" " * min(indent, self.width // 8)).append(f"{label:<6} ", style="dim")
+        self.line(line.append(command, style="bold"))
+
+    def line(self, text: Text) -> None:
+        """One line as it is, wrapped by nobody but the terminal."""
+        self.console.print(self._encodable(text), soft_wrap=True, highlight=False)
+
+    def _encodable(self, text: Text) -> Text:
+        """What the terminal's encoding lacks, written as an escape instead of a crash."""
+        encoding = self.console.encoding or "utf-8"
+        try:
+            text.plain.encode(encoding)
+        except UnicodeEncodeError:
+            # character by character, so that styles stay on theirs
+            safe = Text(style=text.style, end=text.end)
+            for part in text.split("\n", include_separator=True, allow_blank=True):
+                for letter in part.divide(range(1, len(part))):
+                    shown = _SUBSTITUTES.get(letter.plain, letter.plain)
+                    shown = shown.encode(encoding, "backslashreplace").decode(encoding)
+                    style = letter.spans[0].style if letter.spans else ""
+                    safe.append(shown, style=style)
+            return safe
+        return text
+
+
+_SUBSTITUTES = {"✓": "+", "✗": "x", "·": "-", "…": "~", "⋮": ":"}
+
+
+def _header(page: _Page, grade: Grade) -> None:
+    title = Text(plain(grade.exercise.title), style="bold")
+    page.say(title.append(f"  {plain(grade.exercise.path)}", style="not bold dim"))
+    page.say(plain(words.submission_path(grade)))
+    page.say(words.environment(grade), style="dim")
+    for notice in grade.notices:
+        page.say(Text("! ", style="bold yellow").append(plain(notice), style="not bold"))
+    if not grade.complete:
+        page.say(
+            Text("! ", style="bold yellow").append("Interrupted: judged so far.", style="not bold")
+        )
+
+
+def _problem(page: _Page, grade: Grade) -> None:
+    problem = grade.problem
+    if problem is None:
+        return
+    page.say()
+    page.say(_verdict(Status.FAIL).append(f"  {plain(problem.sentence)}", style="not bold default"))
+    if problem.traceback.strip():
+        page.say()
+        page.say(
+            plain(capped(problem.traceback.rstrip(), _TRACEBACK_LIMIT), lines=True), indent=_INDENT
+        )
+
+
+def _failures(page: _Page, grade: Grade, *, verbose: bool) -> None:
+    failed = [each for each in grade.results if each.verdict.status is Status.FAIL]
+    open_ = [each for each in grade.results if each.verdict.status is Status.INCONCLUSIVE]
+    for number, result in enumerate(failed):
+        rows = _ROWS_VERBOSE if verbose else _ROWS_OTHERS if number else _ROWS_FIRST
+        _result(page, grade, result, rows=rows, full=verbose or number == 0)
+    for result in open_:
+        _result(page, grade, result, rows=_ROWS_VERBOSE if verbose else _ROWS_OTHERS, full=verbose)
+
+
+def _result(page: _Page, grade: Grade, result: Result, *, rows: int, full: bool) -> None:
+    verdict = result.verdict
+    page.say()
+    head = _verdict(verdict.status).append(f"  {plain(result.sentence)}", style="not bold default")
+    head.append(f"  {words.score(result)}", style="not bold dim")
+    page.say(head)
+    page.say(words.origin(result), indent=_INDENT, style="dim")
+    if verdict.observed:
+        page.say(plain(verdict.observed), indent=_INDENT)
+    picture = draw(verdict, result.history if full else None, rows=rows)
+    if picture is not None:
+        indent = _INDENT - 2
+        if full:
+            page.say()
+        for line in draw_text(picture, page.console, page.width - indent):
+            page.line(Text(" " * indent).append_text(line))
+        if full:
+            page.say()
+    _traceback(page, result, full=full)
+    if verdict.slip:
+        page.say(f"Likely slip: {plain(verdict.slip)}", indent=_INDENT)
+    if verdict.status is Status.FAIL:
+        page.command("Next:", words.hint_command(result), indent=_INDENT)
+    page.command("Again:", words.check_command(grade, result), indent=_INDENT)
+
+
+def _traceback(page: _Page, result: Result, *, full: bool) -> None:
+    """What the student's function raised, if that is part of the story: its last lines."""
+    raised = [each for each in result.verdict.witness if each.kind is Kind.RUN_RAISED]
+    lines = raised[0].detail.strip().split("\n")[1:] if raised else []
+    if full and lines:
+        page.say(plain(capped("\n".join(lines[-6:]), 600), lines=True), indent=_INDENT, style="dim")
+
+
+def _output(page: _Page, grade: Grade, *, verbose: bool) -> None:
+    if not grade.output.strip():
+        return
+    limit, most = (_OUTPUT_LIMIT * 20, 200) if verbose else (_OUTPUT_LIMIT, _OUTPUT_LINES)
+    lines = plain(grade.output.rstrip()[-limit:], lines=True).split("\n")
+    page.say()
+    more = len(lines) > most or len(grade.output) > limit
+    page.say("Your program printed" + (", in the end:" if more else ":"))
+    for line in lines[-most:]:
+        text = Text(line.expandtabs(4))
+        text.truncate(max(page.width - 6, 10), overflow="ellipsis")
+        page.line(Text("  | ", style="dim").append_text(text))
+
+
+def _list(page: _Page, grade: Grade) -> None:
+    page.say()
+    for result in grade.results:
+        _one_line(
+            page, _verdict(result.verdict.status), plain(result.sentence), words.score(result)
+        )
+    for name in words.not_judged(grade):
+        score = f"-/{grade.exercise.points[name]}"
+        _one_line(page, Text("  ----", style="dim"), f"{plain(name)}: not judged", score)
+
+
+def _one_line(page: _Page, verdict: Text, said: str, score: str) -> None:
+    """Verdict, sentence and points in exactly one line; what does not fit is left out."""
+    room = max(page.width - verdict.cell_len - len(score) - 4, 8)
+    sentence = Text(said)
+    sentence.truncate(room, overflow="ellipsis", pad=True)
+    page.line(
+        verdict.append("  ").append_text(sentence).append(f"  {score}", style="not bold default")
+    )
+
+
+def _summary(page: _Page, grade: Grade) -> None:
+    page.say()
+    status = grade.status
+    line = _verdict(status)
+    if status is Status.INCONCLUSIVE:
+        line.append(" inconclusive")
+    page.say(line.append(f"  {words.summary(grade)}", style="not bold default"))
+    page.command("Next:", words.next_command(grade))
+
+
+def _verdict(status: Status) -> Text:
+    return Text(f"{words.GLYPH[status]} {words.WORD[status]}", style=f"bold {_STYLE[status]}")
