@@ -11,7 +11,7 @@ from rich.text import Text
 
 from autograder.authoring.folders import Finding
 from autograder.authoring.submissions import Outcome, Role
-from autograder.model import Exercise, Status
+from autograder.model import Exercise, Grade, Status
 
 FORMAT = "ackademy/kill-matrix/1"
 _OF_US = "!"
@@ -45,12 +45,12 @@ class Matrix:
         return 0 if self.complete else 4
 
 
-def judge_programs(exercise: Exercise, outcomes: Sequence[Outcome]) -> list[Finding]:
+def judge_programs(outcomes: Sequence[Outcome]) -> list[Finding]:
     """What the outcomes say against the exercise's tests or against its programs."""
-    return [finding for outcome in outcomes for finding in _judge_one(exercise, outcome)]
+    return [finding for outcome in outcomes for finding in _judge_one(outcome)]
 
 
-def _judge_one(exercise: Exercise, outcome: Outcome) -> Iterator[Finding]:
+def _judge_one(outcome: Outcome) -> Iterator[Finding]:
     if outcome.grade is None:
         return
     submission = outcome.job.submission
@@ -67,17 +67,7 @@ def _judge_one(exercise: Exercise, outcome: Outcome) -> Iterator[Finding]:
     elif submission.role is Role.MUTANT:
         yield from _judge_mutant(where, submission.caught_by, outcome.verdicts)
     else:
-        yield from _judge_right(where, outcome)
-    if submission.role is Role.REFERENCE:
-        for name in exercise.points.keys() ^ outcome.verdicts.keys():
-            unjudged = name in exercise.points
-            yield Finding(
-                where,
-                f"{name} has points but no scenario" if unjudged else f"{name} has no points",
-                "Declare it with @guarantees above a hidden test."
-                if unjudged
-                else "Give it points in exercise.toml, or do not declare it.",
-            )
+        yield from _judge_right(where, outcome.grade, subset=submission.role is Role.VISIBLE)
 
 
 def _judge_skeleton(where: str, verdicts: Mapping[str, Status]) -> Iterator[Finding]:
@@ -107,9 +97,20 @@ def _judge_mutant(
             )
 
 
-def _judge_right(where: str, outcome: Outcome) -> Iterator[Finding]:
-    for result in outcome.grade.results if outcome.grade else ():
-        if result.verdict.status is not Status.PASS:
+def _judge_right(where: str, grade: Grade, *, subset: bool) -> Iterator[Finding]:
+    """A right program passes everything; tests students read may leave guarantees out."""
+    if not any(result.histories for result in grade.results):
+        yield Finding(where, "nothing was judged", "Declare guarantees above each test.")
+        return
+    for result in grade.results:
+        if result.histories == 0:
+            if not subset:
+                yield Finding(
+                    where,
+                    f"{result.guarantee} has points but no scenario",
+                    "Declare it with @guarantees above a hidden test.",
+                )
+        elif result.verdict.status is not Status.PASS:
             yield Finding(
                 where,
                 f"{result.guarantee}: {result.verdict.status}, {result.verdict.observed or '-'} "

@@ -66,9 +66,9 @@ class Outcome:
 
     @property
     def verdicts(self) -> dict[str, Status]:
-        """The judged guarantees; empty when there was nothing to judge."""
+        """The guarantees that judged a run; empty when there was nothing to judge."""
         results = self.grade.results if self.grade else ()
-        return {result.guarantee: result.verdict.status for result in results}
+        return {each.guarantee: each.verdict.status for each in results if each.histories}
 
 
 def collect(exercise: Exercise, workshop: Path) -> tuple[list[Submission], list[Finding]]:

@@ -47,7 +47,7 @@ def verify(
         ]
         complete = session.run(work)
     outcomes = sorted(session.outcomes, key=_in_order)
-    findings += [*unmade, *matrix.judge_programs(exercise, outcomes)]
+    findings += [*unmade, *matrix.judge_programs(outcomes)]
     if complete:
         findings += matrix.judge_guarantees(exercise, outcomes)
     return Matrix(
