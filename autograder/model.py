@@ -7,10 +7,11 @@ written today can be judged by a check written next year, without a broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -111,19 +112,35 @@ class History:
     truncated: bool = False  # the exercise's time ran out: events are missing at the end
 
     @cached_property
+    def places(self) -> Mapping[Kind, Sequence[int]]:
+        """Where in `events` each kind stands, ascending; one pass over the history, made once.
+
+        The place is what tells before from after: events that arrived together share their time.
+        """
+        groups: dict[Kind, list[int]] = {kind: [] for kind in Kind}
+        append = {kind: places.append for kind, places in groups.items()}
+        for place, event in enumerate(self.events):
+            append[event.kind](place)
+        return groups
+
+    @cached_property
     def by_kind(self) -> Mapping[Kind, tuple[Event, ...]]:
         """All events, grouped once, so that a check visits only what it needs."""
-        groups: dict[Kind, list[Event]] = {kind: [] for kind in Kind}
-        for event in self.events:
-            groups[event.kind].append(event)
-        return {kind: tuple(events) for kind, events in groups.items()}
+        return {kind: self.at(places) for kind, places in self.places.items()}
+
+    def at(self, places: Iterable[int]) -> tuple[Event, ...]:
+        """The events at these places."""
+        return tuple(map(self.events.__getitem__, places))
+
+    def where(self, *kinds: Kind) -> Sequence[int]:
+        """The places of the events of these kinds, ascending."""
+        if len(kinds) == 1:
+            return self.places[kinds[0]]
+        return sorted(chain.from_iterable(self.places[kind] for kind in set(kinds)))
 
     def of(self, *kinds: Kind) -> tuple[Event, ...]:
         """The events of these kinds, in time order."""
-        if len(kinds) == 1:
-            return self.by_kind[kinds[0]]
-        wanted = set(kinds)
-        return tuple(event for event in self.events if event.kind in wanted)
+        return self.by_kind[kinds[0]] if len(kinds) == 1 else self.at(self.where(*kinds))
 
     def about(self, message: str) -> tuple[Event, ...]:
         """Everything that happened to one message, in time order."""
