@@ -1,0 +1,102 @@
+"""The exam: what one scenario is given. It makes messages, starts runs and keeps their histories."""
+
+from __future__ import annotations
+
+import random
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+from autograder.exam.engines import Engine
+from autograder.exam.orders import Order, make_orders
+from autograder.exam.process import Subject, Zygote
+from autograder.exam.run import Run
+from autograder.model import BrokerState, History
+from autograder.subject.work import Work
+
+
+class Exam:
+    """One scenario's examiner: one submission, one engine, one seed."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        zygote: Zygote,
+        submission: Path,
+        function: str,
+        seed: int,
+        test: str = "",
+        exercise: str = "",
+        more_ports: tuple[int, ...] = (),
+    ) -> None:
+        self.engine = engine
+        self.zygote = zygote
+        self.function = function
+        self.seed = seed
+        self.test = test
+        self.exercise = exercise
+        self.more_ports = more_ports  # what a client may have to reach beside the URL's port
+        self.random = random.Random(f"{exercise} {test} {seed}")  # noqa: S311 - repeatable, not secret
+        self.histories: list[History] = []
+        self.output = ""
+        self.notices: list[str] = []
+        self._submission = submission
+        self._made = 0
+
+    def messages(
+        self, count: int, *, keys: int = 0, body: bytes | None = None, **work: Any
+    ) -> list[Order]:
+        """Orders over `keys` customers (0: the empty key), asking for `work` (see `Work`).
+
+        Ids cannot be guessed; everything else repeats with the seed. A `body` of your own
+        replaces the order as JSON, and with it the work.
+        """
+        orders = make_orders(
+            count, first=self._made, keys=keys, work=Work(**work), randomness=self.random
+        )
+        self._made += count
+        if body is not None:
+            orders = [Order(each.id, each.key, each.work, body) for each in orders]
+        return orders
+
+    def start(
+        self, *, workers: int, prefetch: int = 256, proxy: bool = False, stop_first: bool = False
+    ) -> AbstractAsyncContextManager[Run]:
+        """A run of the submission with so many workers. With `proxy`, its network can be faulted.
+
+        `stop_first`: the stop event is set before the student's function is called.
+        """
+        return Run(self, workers=workers, prefetch=prefetch, proxy=proxy, stop_first=stop_first)
+
+    def workspace(self) -> Path:
+        """A fresh copy of the submission for one run."""
+        return self.zygote.workspace(self._submission)
+
+    def record(self, run: Run, state: BrokerState, *, truncated: bool) -> History:
+        """Close a run's history and keep it for judging."""
+        history = History(
+            events=tuple(run.recorder.events),
+            workers=run.workers,
+            exercise=self.exercise,
+            test=self.test,
+            engine=self.engine.name,
+            seed=self.seed,
+            broker=state,
+            truncated=truncated,
+        )
+        self.histories.append(history)
+        return history
+
+    def printed(self, subject: Subject) -> None:
+        """Keep what a subject printed, and say what it left behind."""
+        if subject.printed.size and not self.output:
+            self.output = subject.printed.text()
+        if subject.printed.size > 1 << 20:
+            self.notices.append(
+                f"The module printed {subject.printed.size:,} bytes; most were left out."
+            )
+        if subject.stragglers:
+            self.notices.append(
+                f"The module left {subject.stragglers} processes behind; they were ended."
+            )

@@ -1,0 +1,39 @@
+"""The messages of a scenario: orders of the Lavka marketplace, with the work they ask for."""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+from dataclasses import asdict, dataclass, field
+
+from autograder.exam.engines import Outgoing
+from autograder.subject.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One message of a scenario. Its id is a nonce: nobody knows it who did not receive it."""
+
+    id: str
+    key: str
+    work: Work = field(default_factory=Work)
+    body: bytes = b""
+
+    @property
+    def outgoing(self) -> Outgoing:
+        """The order as it is published."""
+        return Outgoing(id=self.id, key=self.key, body=self.body, headers={})
+
+
+def make_orders(
+    count: int, *, first: int, keys: int, work: Work, randomness: random.Random
+) -> list[Order]:
+    """`count` orders over `keys` customers (0: the empty key), payloads from `randomness`."""
+    orders = []
+    for number in range(first, first + count):
+        name = f"order-{number:04d}-{secrets.token_hex(3)}"
+        key = f"customer-{randomness.randrange(keys)}" if keys else ""
+        body = {"order": name, "amount": randomness.randrange(1, 10_000), "work": asdict(work)}
+        orders.append(Order(name, key, work, json.dumps(body).encode()))
+    return orders

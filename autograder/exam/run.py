@@ -1,0 +1,316 @@
+"""A run: one lane on a broker, one subject process at a time, and every event of both."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from signal import Signals
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+from autograder.exam.orders import Order
+from autograder.exam.process import Job, Subject, exit_text
+from autograder.exam.proxy import FaultProxy
+from autograder.exam.recorder import Life, Recorder
+from autograder.exam.scenario import ScenarioOver
+from autograder.exam.waiting import wait_until
+from autograder.messaging.adapter import Lane
+from autograder.model import BrokerState, GraderError, History, Kind
+from autograder.subject import host, reporter, wire
+
+if TYPE_CHECKING:
+    from autograder.exam.exam import Exam
+
+SUBJECT_KINDS = frozenset(Kind) - {
+    Kind.PUBLISHED, Kind.CONFIRMED, Kind.SPAWNED, Kind.EXITED, Kind.RELEASED, Kind.EXPECTED,
+}  # fmt: skip
+Match = Order | Sequence[Order] | None
+
+
+class Run:
+    """What a scenario holds in its hand. Made by `Exam.start`."""
+
+    def __init__(
+        self, exam: Exam, *, workers: int, prefetch: int, proxy: bool, stop_first: bool
+    ) -> None:
+        self._exam = exam
+        self.workers = workers
+        self._prefetch = prefetch
+        self._stop_first = stop_first
+        self._wants_proxy = proxy
+        self._proxy: FaultProxy | None = None
+        self._lane: Lane | None = None
+        self._subject: Subject | None = None
+        self._gates: list[dict[str, Any]] = []
+        self._module = exam.workspace()
+        self._paused = False
+        self.recorder = Recorder()
+        self.history: History | None = None
+
+    # --- life cycle -------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self._lane = await self._exam.engine.open_lane(self._exam.test)
+        if self._wants_proxy:
+            address = urlsplit(f"//{self._lane.url.rpartition('/')[2]}")
+            self._proxy = FaultProxy(
+                (address.hostname or "127.0.0.1", address.port or 0),
+                kafka=self._exam.engine.name == "kafka",
+            )
+            await self._proxy.start()
+        await self.restart()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        truncated = kind is not None and not issubclass(kind, ScenarioOver)
+        try:
+            await self._end_subject()
+            state = await self.broker_state()
+            self.history = self._exam.record(self, state, truncated=truncated)
+        finally:
+            if self._proxy is not None:
+                await self._proxy.close()
+            if self._lane is not None:
+                with suppress(GraderError):  # the names are unguessable: a left-over hurts nobody
+                    await self._exam.engine.drop_lane(self._lane)
+
+    @property
+    def lane(self) -> Lane:
+        """Where this run's messages travel."""
+        if self._lane is None:
+            raise GraderError("The run is not open: use `async with exam.start(...) as run`.")
+        return self._lane
+
+    async def restart(self) -> None:
+        """Start a subject process: the first one, or the next after a kill or an exit."""
+        await self._end_subject()
+        life = self.recorder.begin_life()
+        lane, ports = self._subject_lane()
+        job = Job(
+            module=self._module,
+            function=self._exam.function,
+            engine=self._exam.engine.name,
+            lane=lane,
+            workers=self.workers,
+            prefetch=self._prefetch,
+            ports=ports,
+            stop_first=self._stop_first,
+            orders=tuple(self._gates),
+        )
+
+        def on_line(now: float, line: list[Any]) -> None:
+            if line[0] == wire.BEAT:
+                self.recorder.heartbeat(now, line[1:])
+            else:
+                if Kind(line[0]) not in SUBJECT_KINDS:
+                    raise ValueError("a subject does not say this")
+                self.recorder.from_subject(now, life, line)
+            self.recorder.changed.set()
+
+        self.recorder.note(Kind.SPAWNED)
+        self._paused = False
+        subject = self._exam.zygote.fork(job, on_line)
+        self._subject = subject
+        subject.gone.add_done_callback(lambda _: self._exited(subject, life))
+
+    def _subject_lane(self) -> tuple[Lane, tuple[int, ...]]:
+        """The lane as the subject sees it (through the proxy, if there is one), and its ports."""
+        if self._proxy is None:
+            address = urlsplit(f"//{self.lane.url.rpartition('/')[2]}")
+            return self.lane, (address.port or 0, *self._exam.more_ports)
+        scheme, _, _ = self.lane.url.rpartition("//")
+        url = (
+            f"{scheme}//127.0.0.1:{self._proxy.port}" if scheme else f"127.0.0.1:{self._proxy.port}"
+        )
+        return replace(self.lane, url=url), (self._proxy.port,)
+
+    def _exited(self, subject: Subject, life: Life) -> None:
+        """The subject and all it started are gone: say how, and whether anybody asked for it."""
+        self.recorder.note(Kind.EXITED, exit_text(subject.exit_code))
+        sentence = "" if life.broken else self._unasked_end(subject, life)
+        if sentence:
+            life.broken = True
+            self.recorder.note(Kind.BROKEN, sentence)
+        self.recorder.end_life(life)
+
+    def _unasked_end(self, subject: Subject, life: Life) -> str:
+        """Why the end of this process breaks the submission; empty if it does not."""
+        code = subject.exit_code
+        if subject.garbage:
+            return f"control: the module wrote to the grader's control connection ({subject.garbage!r}).\n"
+        if code == reporter.EXIT_CONTROL_LOST or (code is None and not life.ended_by_us):
+            return (
+                "control: the module closed the grader's control connection or killed its keeper.\n"
+            )
+        if life.ended_by_us or life.died_at_work or life.returned:
+            return ""
+        if code in {host.EXIT_NO_BROKER, host.EXIT_BUG}:
+            return ""  # the exam asks the broker and decides whose fault it is
+        if code == -Signals.SIGXCPU:
+            return "cpu: the module used more processor time than any solution needs and was stopped.\n"
+        if code == -Signals.SIGKILL:
+            return "killed: the process was killed from outside, most likely for want of memory.\n"
+        return (
+            f"exited: the process ended by itself ({exit_text(code)}) in the middle of the run: "
+            "os._exit, or a crash.\n"
+        )
+
+    async def _end_subject(self) -> None:
+        """Make sure that no subject process lives, and that its leases at the broker are over."""
+        subject = self._subject
+        if subject is None:
+            return
+        self.recorder.life.ended_by_us |= not subject.gone.done()
+        await subject.end()
+        await self.recorder.life.exited.wait()
+        self._exam.printed(subject)
+        self._subject = None
+        if subject.exit_code in {host.EXIT_NO_BROKER, host.EXIT_BUG}:
+            last = subject.printed.text().strip().splitlines()[-1:]
+            raise GraderError(f"The subject could not be started: {' '.join(last)}")
+        await self._exam.engine.expire(self.lane)
+
+    # --- messages and gates -----------------------------------------------------------------
+
+    async def publish(self, orders: Sequence[Order]) -> None:
+        """Publish, and wait for the broker to confirm each. Raises `GraderError` if it does not."""
+        for order in orders:
+            self.recorder.note(Kind.PUBLISHED, message=order.id, key=order.key)
+        keys = {order.id: order.key for order in orders}
+        for confirmed in await self._exam.engine.publish(self.lane, [o.outgoing for o in orders]):
+            self.recorder.note(Kind.CONFIRMED, message=confirmed, key=keys[confirmed])
+
+    async def hold(self, match: Match = None, *, key: str | None = None) -> None:
+        """Make handlers that start from now on wait, for these orders, this key, or all."""
+        await self._gate("hold", match, key)
+
+    async def release(self, match: Match = None, *, key: str | None = None) -> None:
+        """Open the gate for these orders, this key, or all; those that wait go on."""
+        self.recorder.note(Kind.RELEASED, _match_text(match, key))
+        await self._gate("release", match, key)
+
+    async def _gate(self, do: str, match: Match, key: str | None) -> None:
+        rule: dict[str, Any] = {}
+        if key is not None:
+            rule["key"] = key
+        elif match is not None:
+            rule["ids"] = [o.id for o in ([match] if isinstance(match, Order) else match)]
+        self._gates.append({"do": do, "match": rule})
+        if self._subject is not None:
+            await self._subject.order(do, match=rule)
+
+    # --- waiting ----------------------------------------------------------------------------
+
+    async def until(self, *, timeout_s: float = 10, **conditions: int | bool) -> None:
+        """Wait until all conditions hold; see `autograder.exam.waiting` for their names.
+
+        When they cannot come to hold, an `EXPECTED` event says why, and the scenario ends by
+        `ScenarioOver`: what happened so far is judged.
+        """
+        await wait_until(self, conditions, timeout_s=timeout_s)
+
+    def count(self, name: str) -> int:
+        """A counter, by the name that `until` uses."""
+        return self.recorder.count(name)
+
+    async def broker_state(self) -> BrokerState:
+        """What the broker says about this run's messages now."""
+        return await self._exam.engine.state(self.lane)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the subject's process, or anything it started, still exists."""
+        return self._subject is not None and not self._subject.gone.done()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the subject stands still because the scenario stopped it."""
+        return self._paused or self.recorder.life.at_break
+
+    # --- faults -----------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """SIGTERM: the host sets the student's stop event."""
+        self._fault("terminate")
+        self._send(Signals.SIGTERM)
+
+    terminate = stop
+
+    async def kill(self) -> None:
+        """SIGKILL to the whole process group; returns when nothing of it is left."""
+        self.recorder.life.ended_by_us = True
+        self._fault("kill")
+        await self._end_subject()
+
+    async def pause(self) -> None:
+        """SIGSTOP: the process exists, answers nothing, and keeps its connections."""
+        self._fault("pause")
+        self._paused = True
+        self._send(Signals.SIGSTOP)
+
+    async def resume(self) -> None:
+        """SIGCONT, after `pause` or at a break point."""
+        self._fault("resume")
+        self._paused = self.recorder.life.at_break = False
+        self.recorder.beat.at = self.recorder.moved_at = time.monotonic()
+        self._send(Signals.SIGCONT)
+
+    async def cancel(self) -> None:
+        """Cancel the task that runs the student's function, as a caller with a timeout would."""
+        self._fault("cancel")
+        if self._subject is not None:
+            await self._subject.order("cancel")
+
+    async def break_at(self, kind: str, count: int) -> None:
+        """Freeze the process right after the `count`-th event of this kind from now on."""
+        if self._subject is not None:
+            await self._subject.order("break", kind=str(Kind(kind)), count=count)
+
+    def cut(self) -> None:
+        """Reset every connection between subject and broker; new ones are accepted."""
+        self._through().cut()
+        self._fault("cut")
+
+    def stall(self) -> None:
+        """No byte passes any more between subject and broker, in silence."""
+        self._through().stall()
+        self._fault("stall")
+
+    def slow(self, latency_s: float) -> None:
+        """Every chunk between subject and broker takes this much longer."""
+        self._through().slow(latency_s)
+        self._fault(f"slow {latency_s:g} s")
+
+    def heal(self) -> None:
+        """End stall and slowness."""
+        self._through().heal()
+        self._fault("heal")
+
+    def _through(self) -> FaultProxy:
+        if self._proxy is None:
+            raise GraderError("This run has no fault proxy: use exam.start(..., proxy=True).")
+        return self._proxy
+
+    def _fault(self, detail: str) -> None:
+        self.recorder.note(Kind.FAULT, detail)
+
+    def _send(self, number: Signals) -> None:
+        if self._subject is not None:
+            self._subject.signal(number)
+
+    async def changed(self, within_s: float) -> None:
+        """Return when anything happened, or after this time."""
+        self.recorder.changed.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.recorder.changed.wait(), within_s)
+
+
+def _match_text(match: Match, key: str | None) -> str:
+    if key is not None:
+        return f"key {key!r}"
+    if match is None:
+        return "everything"
+    return match.id if isinstance(match, Order) else f"{len(match)} messages"

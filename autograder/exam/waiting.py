@@ -1,0 +1,138 @@
+"""Waiting for a condition, and telling the reasons why it does not come to hold.
+
+A stop-watch alone cannot tell a slow machine from a pool that stands still, and accusing the one
+of the other is the worst mistake a grader makes. So the subject's host sends heartbeats: each one
+proves that the student's event loop turned once more, and says what lies within its reach. A pool
+*stands* only after dozens of turns in which messages lay ready, no handler was at work, and
+nothing moved.
+
+Conditions, all of which must hold: `taken`, `started`, `finished`, `settled`, `given_up` (at least
+so many distinct messages), `failed`, `requeued`, `cancelled` (at least so many events), `running`
+(exactly so many handlers now), `returned`, `exited`, `at_break` (true).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from autograder.exam.scenario import ScenarioOver
+from autograder.model import GraderError, Kind, Wait
+
+if TYPE_CHECKING:
+    from autograder.exam.run import Run
+
+STILL_BEATS = 40  # heartbeats (0.05 s each when the machine is idle) without any movement
+STILL_S = 2.0  # and at least this long
+DRAINED_BEATS = 20  # heartbeats of stillness before the broker is asked whether anything is left
+SILENT_S = 6.0  # no heartbeat for so long: the event loop is blocked
+LAG_S = 0.5  # the examiner itself was held up for so long: its clock proves nothing
+_FLAGS = ("returned", "exited", "at_break")
+
+
+async def wait_until(run: Run, conditions: Mapping[str, int | bool], *, timeout_s: float) -> None:
+    """Return when all conditions hold, else record why not and raise `ScenarioOver`.
+
+    `timeout_s` counts from the last movement. Raises `GraderError` for a condition there is not.
+    """
+    _check_names(run, conditions)
+    started = time.monotonic()
+    patience = _Patience(started)
+    while True:
+        if _holds(run, conditions):
+            run.recorder.note(Kind.EXPECTED, _detail(run, Wait.MET, conditions))
+            return
+        why = await _why_not(run, conditions, patience, timeout_s)
+        if why is not None:
+            run.recorder.note(Kind.EXPECTED, _detail(run, why, conditions))
+            raise ScenarioOver(_detail(run, why, conditions))
+        before = time.monotonic()
+        await run.changed(within_s=0.1)
+        if time.monotonic() - before > LAG_S:
+            patience.since = time.monotonic()
+
+
+class _Patience:
+    """Since when the examiner has been watching without being held up itself."""
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.asked_at_beat = 0
+
+
+def _check_names(run: Run, conditions: Mapping[str, int | bool]) -> None:
+    for name in conditions:
+        if name not in _FLAGS:
+            try:
+                run.count(name)
+            except KeyError:
+                raise GraderError(f"until() knows no condition called {name!r}.") from None
+
+
+def _value(run: Run, name: str) -> int:
+    life = run.recorder.life
+    match name:
+        case "returned":
+            return int(life.returned or life.exited.is_set())
+        case "exited":
+            return int(life.exited.is_set())
+        case "at_break":
+            return int(life.at_break)
+    return run.count(name)
+
+
+def _holds(run: Run, conditions: Mapping[str, int | bool]) -> bool:
+    for name, wanted in conditions.items():
+        value = _value(run, name)
+        if value != wanted if name == "running" else value < wanted:
+            return False
+    return True
+
+
+async def _why_not(
+    run: Run, conditions: Mapping[str, int | bool], patience: _Patience, timeout_s: float
+) -> Wait | None:
+    """The reason to give up, or None to go on waiting."""
+    recorder = run.recorder
+    life, beat, now = recorder.life, recorder.beat, time.monotonic()
+    if life.broken or life.exited.is_set() or (life.returned and "exited" not in conditions):
+        return Wait.ENDED
+    since = max(recorder.moved_at, patience.since)
+    if run.paused:
+        return Wait.LATE if now - since > timeout_s else None
+    if now - max(beat.at, since) > SILENT_S:
+        return Wait.BLOCKED
+    idle = beat.busy == beat.held and not beat.settling
+    within_reach = beat.buffered or beat.in_hand or "returned" in conditions
+    if idle and within_reach and beat.still >= STILL_BEATS and now - since > STILL_S:
+        return Wait.STALLED
+    if idle and not beat.in_hand and await _drained(run, patience):
+        return Wait.DRAINED
+    if now - since > timeout_s:
+        return Wait.LATE
+    return None
+
+
+async def _drained(run: Run, patience: _Patience) -> bool:
+    """Whether the broker has nothing left for a subject that holds nothing: no more can come."""
+    beat = run.recorder.beat
+    if beat.buffered or beat.still < DRAINED_BEATS or beat.still < patience.asked_at_beat:
+        return False
+    patience.asked_at_beat = beat.still + DRAINED_BEATS
+    moved_at = run.recorder.moved_at
+    state = await run.broker_state()
+    nothing_left = (
+        state.waiting <= 0 and state.unsettled <= 0 and (state.waiting, state.unsettled) != (-1, -1)
+    )
+    return nothing_left and run.recorder.moved_at == moved_at
+
+
+def _detail(run: Run, why: Wait, conditions: Mapping[str, int | bool]) -> str:
+    """`stalled running=4 seen=1 buffered=36 in_hand=1 busy=1 held=1`, one condition after the other."""
+    words = [str(why)]
+    for name, wanted in conditions.items():
+        words += [f"{name}={int(wanted)}", f"seen={_value(run, name)}"]
+    beat = run.recorder.beat
+    words += [f"buffered={beat.buffered}", f"in_hand={beat.in_hand}"]
+    return " ".join([*words, f"busy={beat.busy}", f"held={beat.held}"])

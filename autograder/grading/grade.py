@@ -1,0 +1,188 @@
+"""Grading one submission: the one place where exam, checks and brokers meet."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from autograder import __version__, brokers
+from autograder.brokers import Server
+from autograder.exam import Scenario, Zygote, isolation_here, load_scenarios
+from autograder.grading import submission as submissions
+from autograder.grading import verdicts
+from autograder.grading.session import Session, open_session
+from autograder.model import Exercise, Grade, GraderError, Problem, Result, Status, Verdict
+
+AT_ONCE = 6  # scenarios in flight: each waits most of its time for something
+SEEDS = (1, 2, 3)
+
+Progress = Callable[[int, int], None]  # scenarios done, scenarios planned
+
+
+@dataclass
+class _Collected:
+    """What has been judged so far: all there is when somebody presses Ctrl-C."""
+
+    judged: list[verdicts.Judged] = field(default_factory=list)
+    output: str = ""
+    notices: list[str] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    complete: bool = False
+
+
+def grade(
+    exercise: Exercise,
+    submission: Path,
+    *,
+    engine: str,
+    provider: str | None = None,
+    server: Server | None = None,
+    seeds: Sequence[int] = SEEDS,
+    tests: Path | None = None,
+    stop_early: bool = True,
+    on_progress: Progress | None = None,
+) -> Grade:
+    """Grade one submission on one engine. Runs an event loop of its own.
+
+    `tests` defaults to the hidden ones, or to the visible ones where there are no others.
+    `server` is used and left running; without it one is acquired from `provider` or the first
+    that has one. `stop_early` spares later seeds once a guarantee has failed. Ctrl-C yields what
+    was judged so far, as a grade that is not complete.
+
+    Raises `UsageError` for a submission that is no file and `GraderError` for a fault of ours.
+    """
+    began, started_at = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+    data = submissions.read(exercise, submission)
+    problem = submissions.problem_of(data, submission)
+    scenarios = load_scenarios(tests or _tests_of(exercise))
+    collected = _Collected()
+    with ExitStack() as stack:
+        zygote = stack.enter_context(Zygote(engine, isolation_kind=isolation_here()))
+        if server is None:
+            server = stack.enter_context(brokers.acquire(engine, provider))
+        if problem is None:
+            plan = _Plan(exercise, submission, scenarios, tuple(seeds), stop_early, on_progress)
+            try:
+                asyncio.run(plan.carry_out(server, zygote, collected))
+            except KeyboardInterrupt:
+                collected.complete = False
+            problem = verdicts.problem(collected.judged)
+        else:
+            collected.complete = True
+    return Grade(
+        exercise=exercise,
+        submission=submission,
+        submission_sha256=submissions.fingerprint(data),
+        engine=engine,
+        provider=server.provider,
+        broker_version=server.version,
+        isolation=zygote.isolation,
+        seeds=tuple(collected.seeds),
+        results=_results(exercise, collected, problem),
+        problem=problem,
+        notices=_notices(server, zygote, collected),
+        output=collected.output,
+        duration_s=time.monotonic() - began,
+        started_at=started_at,
+        versions=versions(),
+        complete=collected.complete,
+    )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Which scenarios run with which seeds, and in which order."""
+
+    exercise: Exercise
+    submission: Path
+    scenarios: list[Scenario]
+    seeds: tuple[int, ...]
+    stop_early: bool
+    on_progress: Progress | None
+
+    async def carry_out(self, server: Server, zygote: Zygote, collected: _Collected) -> None:
+        """The first seed alone, then the others together: most mistakes show at once."""
+        async with open_session(self.exercise, server, zygote) as session:
+            for seeds in (self.seeds[:1], self.seeds[1:]):
+                if not seeds or (self.stop_early and _has_failed(collected)):
+                    continue
+                await self._wave(session, seeds, collected)
+                collected.seeds.extend(seeds)
+        collected.complete = True
+
+    async def _wave(self, session: Session, seeds: Sequence[int], collected: _Collected) -> None:
+        limit = asyncio.Semaphore(AT_ONCE)
+        planned = len(self.scenarios) * len(self.seeds)
+
+        async def one(scenario: Scenario, seed: int) -> None:
+            async with limit:
+                examined = await session.judged(scenario, self.submission, seed)
+            collected.judged += examined.judged
+            collected.output = collected.output or examined.output
+            collected.notices += examined.notices
+            if self.on_progress is not None:
+                self.on_progress(len(collected.judged), planned)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for seed in seeds:
+                    for scenario in self.scenarios:
+                        group.create_task(one(scenario, seed))
+        except* GraderError as errors:
+            raise _first(errors) from None
+
+
+def _first(group: BaseExceptionGroup[GraderError]) -> GraderError:
+    """The first of several faults of ours: the others follow from it more often than not."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, GraderError) else GraderError(str(error))
+
+
+def _has_failed(collected: _Collected) -> bool:
+    return any(
+        verdict.status is Status.FAIL
+        for judged in collected.judged
+        for verdict in judged.verdicts.values()
+    )
+
+
+def _tests_of(exercise: Exercise) -> Path:
+    return exercise.hidden_tests if exercise.hidden_tests.is_file() else exercise.visible_tests
+
+
+def _results(
+    exercise: Exercise, collected: _Collected, problem: Problem | None
+) -> tuple[Result, ...]:
+    """Results in the exercise's order; a submission nobody could run has kept no promise."""
+    found = verdicts.results(exercise, collected.judged)
+    if problem is None or collected.judged:
+        return found
+    broken = Verdict(Status.FAIL, problem.sentence)
+    return tuple(Result(each.guarantee, each.sentence, each.points, broken, 0) for each in found)
+
+
+def _notices(server: Server, zygote: Zygote, collected: _Collected) -> tuple[str, ...]:
+    notices = [*server.notices, *collected.notices]
+    if zygote.isolation == "plain":
+        notices.append(
+            "No isolation: this system has no Landlock, or ACKADEMY_ISOLATION=plain is set. The "
+            "module could read every file that you can. Grade only code you trust here."
+        )
+    return tuple(dict.fromkeys(notices))
+
+
+def versions() -> dict[str, str]:
+    """Versions of everything a verdict may depend on."""
+    found = {"ackademy": __version__, "python": platform.python_version()}
+    for package in ("aiokafka", "nats-py"):
+        found[package] = metadata.version(package)
+    return found

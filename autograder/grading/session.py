@@ -1,0 +1,85 @@
+"""What the scenarios of one grade share: a server, an engine, a zygote."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from autograder import brokers
+from autograder.brokers import Server
+from autograder.exam import Exam, Scenario, ScenarioOver, Zygote
+from autograder.exam.engines import Engine, open_engine
+from autograder.grading.verdicts import Judged, judge
+from autograder.model import Exercise, GraderError
+
+
+@dataclass
+class Session:
+    """Runs scenarios of one exercise against one server."""
+
+    exercise: Exercise
+    server: Server
+    engine: Engine
+    zygote: Zygote
+
+    async def judged(self, scenario: Scenario, submission: Path, seed: int) -> Examined:
+        """Run one scenario with one seed and judge its histories.
+
+        Raises `GraderError` when the broker died or we failed.
+        """
+        exam = Exam(
+            engine=self.engine,
+            zygote=self.zygote,
+            submission=submission,
+            function=self.exercise.function,
+            seed=seed,
+            test=scenario.name,
+            exercise=self.exercise.path,
+        )
+        try:
+            async with asyncio.timeout(self.exercise.timeout_s):
+                await scenario.function(exam)
+        except ScenarioOver:
+            pass  # the history says why
+        except TimeoutError:
+            pass  # the history is marked as truncated
+        except (GraderError, OSError) as error:
+            self._blame_server(error)
+            raise
+        if not exam.histories:
+            raise GraderError(f"The scenario {scenario.name} recorded no history.")
+        self._blame_server(None)
+        return Examined(judge(scenario.guarantees, exam.histories), exam.output, exam.notices)
+
+    def _blame_server(self, error: Exception | None) -> None:
+        if not brokers.is_alive(self.server):
+            raise GraderError(
+                f"The {self.server.engine} server ({self.server.provider}) died during the run: "
+                "nothing that happened since counts.",
+                next_command="ackademy brokers status",
+            ) from error
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What one scenario with one seed left behind."""
+
+    judged: list[Judged]
+    output: str
+    notices: list[str]
+
+
+@asynccontextmanager
+async def open_session(
+    exercise: Exercise, server: Server, zygote: Zygote
+) -> AsyncIterator[Session]:
+    """Connect to `server`, for as long as the context lasts; subjects are forked from `zygote`."""
+    engine = await open_engine(server.engine, server.url)
+    try:
+        await asyncio.to_thread(zygote.wait_ready)
+        yield Session(exercise, server, engine, zygote)
+    finally:
+        await engine.close()

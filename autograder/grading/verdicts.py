@@ -1,0 +1,64 @@
+"""From many histories to one result per guarantee: the worst verdict counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from autograder import checks
+from autograder.model import Exercise, Guarantee, History, Kind, Problem, Result, Status, Verdict
+
+_WORSE = {Status.PASS: 0, Status.INCONCLUSIVE: 1, Status.FAIL: 2}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One history and what each guarantee of its scenario makes of it."""
+
+    history: History
+    verdicts: dict[str, Verdict]
+
+
+def judge(declared: Sequence[Guarantee], histories: Iterable[History]) -> list[Judged]:
+    """Judge the histories of one scenario by the guarantees it declares."""
+    return [Judged(each, checks.judge(each, declared)) for each in histories]
+
+
+def results(exercise: Exercise, judged: Sequence[Judged]) -> tuple[Result, ...]:
+    """One result for each guarantee that the exercise gives points for, in its order."""
+    return tuple(_result(name, points, judged) for name, points in exercise.points.items())
+
+
+def _result(name: str, points: int, judged: Sequence[Judged]) -> Result:
+    guarantee = checks.find(name)
+    found = [(each.verdicts[name], each.history) for each in judged if name in each.verdicts]
+    if not found:
+        nothing = Verdict(Status.INCONCLUSIVE, "no run was judged by this guarantee")
+        return Result(name, guarantee.sentence, points, nothing, 0)
+    verdict, history = max(found, key=_severity)
+    return Result(
+        guarantee=name,
+        sentence=guarantee.sentence,
+        points=points,
+        verdict=verdict,
+        histories=len(found),
+        test=history.test,
+        seed=history.seed,
+        history=history,
+    )
+
+
+def _severity(found: tuple[Verdict, History]) -> tuple[int, int]:
+    """Worse first; among the equally bad the shortest history, which is the easiest to read."""
+    verdict, history = found
+    return _WORSE[verdict.status], -len(history.events)
+
+
+def problem(judged: Iterable[Judged]) -> Problem | None:
+    """Why the submission could not be graded at all, if a history says so."""
+    for each in judged:
+        for event in each.history.of(Kind.BROKEN):
+            head, _, trace = event.detail.partition("\n")
+            code, _, sentence = head.partition(": ")
+            return Problem(code, sentence, trace)
+    return None

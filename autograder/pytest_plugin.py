@@ -1,0 +1,176 @@
+"""Scenarios as pytest tests: `uv run pytest` runs every hidden test against its reference.
+
+A scenario is parametrised by the engines of its exercise. Each guarantee it declares is one
+subtest, so one broken promise does not hide another. An engine that this machine does not have is
+skipped with the reason and named at the end; `ACKADEMY_REQUIRE_ENGINES=nats,kafka` turns that
+into an error, as a build server wants it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from autograder import brokers, catalog
+from autograder.brokers import Server
+from autograder.exam import Exam, ScenarioOver, Zygote, declared_by, isolation_here
+from autograder.exam.engines import open_engine
+from autograder.grading import verdicts
+from autograder.model import AckademyError, Exercise, GraderError, Result, Status
+
+REQUIRED = "ACKADEMY_REQUIRE_ENGINES"
+_BENCH = pytest.StashKey["Bench"]()
+
+
+class Bench:
+    """Servers and zygotes of one test session: one of each per engine, started when first needed."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._servers: dict[str, Server | AckademyError] = {}
+        self._zygotes: dict[str, Zygote] = {}
+
+    def server(self, engine: str) -> Server:
+        """A server of this engine. Skips the test, or fails it if the engine is required."""
+        if engine not in self._servers:
+            try:
+                self._servers[engine] = self._stack.enter_context(brokers.acquire(engine))
+            except AckademyError as error:
+                self._servers[engine] = error
+        found = self._servers[engine]
+        if isinstance(found, Server):
+            return found
+        reason = f"{engine}: {found.sentence} Next: {found.next_command}"
+        if engine in required_engines():
+            pytest.fail(f"required but not available: {reason}", pytrace=False)
+        pytest.skip(reason)
+
+    def zygote(self, engine: str) -> Zygote:
+        """The zygote of this engine, ready to fork."""
+        if engine not in self._zygotes:
+            zygote = self._stack.enter_context(Zygote(engine, isolation_kind=isolation_here()))
+            zygote.wait_ready()
+            self._zygotes[engine] = zygote
+        return self._zygotes[engine]
+
+    def summary(self) -> Iterator[str]:
+        """One line per engine: what it ran on, or why it did not run."""
+        for engine, found in sorted(self._servers.items()):
+            if isinstance(found, Server):
+                yield f"ran on {engine} {found.version} ({found.provider})"
+            else:
+                yield f"{engine} is not available: {found.sentence} Next: {found.next_command}"
+
+    def close(self) -> None:
+        """Stop what was started."""
+        self._stack.close()
+
+
+def required_engines() -> set[str]:
+    """The engines without which this session may not pass."""
+    return {name.strip() for name in os.environ.get(REQUIRED, "").split(",") if name.strip()}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make room for the session's servers."""
+    config.stash[_BENCH] = Bench()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop them."""
+    config.stash[_BENCH].close()
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say which engines ran and which were not available."""
+    lines = list(config.stash[_BENCH].summary())
+    if lines:
+        terminalreporter.section("engines")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def bench(pytestconfig: pytest.Config) -> Bench:
+    """The session's servers and zygotes."""
+    return pytestconfig.stash[_BENCH]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test per engine of the exercise that a scenario belongs to."""
+    if "exam" in metafunc.fixturenames and declared_by(metafunc.function):
+        exercise = _exercise_of(Path(str(metafunc.definition.path)))
+        marks = [pytest.param(each, marks=getattr(pytest.mark, each)) for each in exercise.engines]
+        metafunc.parametrize("exam", marks, indirect=True)
+
+
+@pytest_asyncio.fixture
+async def exam(
+    request: pytest.FixtureRequest, bench: Bench, subtests: object
+) -> AsyncIterator[Exam]:
+    """An exam of the submission that belongs to the test file, on one engine, with one seed."""
+    path = request.path
+    exercise = _exercise_of(path)
+    hidden = path == exercise.hidden_tests
+    server = bench.server(request.param)
+    engine = await open_engine(server.engine, server.url)
+    try:
+        yield Exam(
+            engine=engine,
+            zygote=bench.zygote(request.param),
+            submission=exercise.reference if hidden else exercise.skeleton,
+            function=exercise.function,
+            seed=int(os.environ.get("ACKADEMY_SEED", "1")),
+            test=request.node.originalname,
+            exercise=exercise.path,
+        )
+    finally:
+        await engine.close()
+    if not brokers.is_alive(server):
+        raise GraderError(f"The {server.engine} server died during the test.")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """After a scenario: judge each guarantee it declares, one subtest each."""
+    declared = declared_by(pyfuncitem.obj)
+    if not declared:
+        return (yield)
+    with suppress(ScenarioOver):  # the history says why
+        yield
+    exam: Exam = pyfuncitem.funcargs["exam"]
+    exercise = _exercise_of(pyfuncitem.path)
+    if not exam.histories:
+        pytest.fail("the scenario recorded no history: it has no `async with exam.start(...)`")
+    subtests: pytest.Subtests = pyfuncitem.funcargs["subtests"]
+    judged = verdicts.judge(declared, exam.histories)
+    for result in verdicts.results(exercise, judged):
+        if result.histories:
+            with subtests.test(msg=result.guarantee):
+                _assert_passed(result, exam)
+    return True
+
+
+def _assert_passed(result: Result, exam: Exam) -> None:
+    __tracebackhide__ = True
+    if result.verdict.status is not Status.PASS:
+        lines = [f"{result.verdict.status}: {result.verdict.observed}"]
+        lines += [
+            f"  {e.at:8.4f} s  {e.kind:<14} {e.message} {e.detail}" for e in result.verdict.witness
+        ]
+        pytest.fail("\n".join([*lines, exam.output]), pytrace=False)
+
+
+def _exercise_of(path: Path) -> Exercise:
+    """The exercise whose folder, or whose solution's folder, this test file lies in."""
+    root = catalog.course_root(path.parent)
+    name = catalog.containing(root, path)
+    if name is None:
+        raise GraderError(f"{path} belongs to no exercise.")
+    return catalog.load(root, name)

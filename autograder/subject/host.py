@@ -1,0 +1,297 @@
+"""The host: calls the student's function with the port, the handler and the stop event.
+
+It runs inside the student's process. It knows no hidden test, no broker's administrator and no
+verdict: it obeys orders from the examiner and reports what happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import weakref
+from contextlib import suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from autograder.messaging import Message, Permanent, Transient
+from autograder.messaging.adapter import AdapterSource, Lane, open_source
+from autograder.model import Kind
+from autograder.subject import wire
+from autograder.subject.module import (  # fmt: skip
+    Broken,
+    StudentFunction,
+    load,
+    student_line,
+    student_trace,
+    summary,
+)
+from autograder.subject.recorded import Book, RecordedMessage, RecordedSource, StopEvent
+from autograder.subject.reporter import Reporter
+from autograder.subject.work import Worker
+
+EXIT_OK, EXIT_BROKEN, EXIT_BUG, EXIT_NO_BROKER = 0, 1, 70, 69
+BEAT_S = 0.05  # how often the subject says that its loop turns
+_STUDENT: ContextVar[bool] = ContextVar("student", default=False)
+
+
+def main(channel: socket.socket, job: dict[str, Any]) -> int:
+    """Run one job to its end; the result is the process's exit status."""
+    reporter = Reporter(channel)
+    _forbid_forks(reporter)
+    try:
+        function = load(Path(job["module"]), job["function"])
+    except Broken as broken:
+        reporter.event(Kind.BROKEN, detail=broken.detail)
+        _flush()
+        return EXIT_BROKEN
+    status = _run(Host(channel, reporter, job), function, reporter, Path(job["module"]))
+    _flush()
+    return status
+
+
+def _run(host: Host, function: StudentFunction, reporter: Reporter, path: Path) -> int:
+    """Run the event loop. What tears it down is reported at once, and nothing is tidied up then."""
+    with asyncio.Runner() as runner:
+        try:
+            return runner.run(host.run(function))
+        except SystemExit as error:
+            # It came out of one of the student's own tasks: asyncio lets it end the loop.
+            _report_exit(reporter, error, path)
+        except BaseException as error:
+            if not host.called:
+                raise
+            text = f"loop: the event loop broke down under the module: {summary(error)}"
+            reporter.event(Kind.BROKEN, detail=f"{text}.\n{student_trace(error, path)}")
+        _flush()
+        os._exit(EXIT_BROKEN)
+
+
+def _report_exit(reporter: Reporter, error: SystemExit, path: Path) -> None:
+    text = f"exit: the module calls sys.exit({error.code!r}) in the middle of the run"
+    where, trace = student_line(error, path), student_trace(error, path)
+    reporter.event(Kind.BROKEN, detail=f"{text} ({where}).\n{trace}")
+
+
+class Gates:
+    """Which messages wait, and until when. A later rule wins over an earlier one."""
+
+    def __init__(self) -> None:
+        self._rules: list[tuple[bool, dict[str, Any]]] = []  # hold or not, and what
+        self._opened = asyncio.Event()
+
+    def rule(self, match: dict[str, Any], *, hold: bool) -> None:
+        """From now on hold, or let through, what matches; whoever waits looks again."""
+        if not match:
+            self._rules.clear()
+        if hold or match:
+            if "ids" in match:
+                match = {"ids": set(match["ids"])}
+            self._rules.append((hold, match))
+        self._opened.set()
+        self._opened = asyncio.Event()
+
+    def closed_for(self, message: Message) -> bool:
+        """Whether this message has to wait now."""
+        hold: bool
+        for hold, match in reversed(self._rules):
+            if "ids" in match and message.id not in match["ids"]:
+                continue
+            if "key" in match and message.key != match["key"]:
+                continue
+            return hold
+        return False
+
+    async def wait_open(self, message: Message) -> None:
+        """Return when the gate is open for this message."""
+        while self.closed_for(message):
+            await self._opened.wait()
+
+
+class Host:
+    """One run of the student's function in this process."""
+
+    def __init__(self, channel: socket.socket, reporter: Reporter, job: dict[str, Any]) -> None:
+        self._channel = channel
+        self._reporter = reporter
+        self._job = job
+        self._path = Path(job["module"])
+        self._book = Book()
+        self._gates = Gates()
+        self._worker = Worker(reporter)
+        self._stop = StopEvent(reporter)
+        self._pending = bytearray()
+        self._students: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        self._run: asyncio.Task[None] | None = None
+        self.called = False  # the student's function was
+        for order in job["orders"]:
+            self._obey(order)
+
+    async def run(self, function: StudentFunction) -> int:
+        """Connect, call the student's function, close. Returns the exit status."""
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(self._remember_task)
+        loop.add_signal_handler(signal.SIGTERM, self._stop.set)
+        loop.add_reader(self._channel, self._read_orders)
+        lane = Lane(**self._job["lane"])
+        try:
+            async with open_source(self._job["engine"], lane, prefetch=self._job["prefetch"]) as source:  # fmt: skip
+                self._beat(source)
+                if self._job["stop_first"]:
+                    self._stop.set()
+                await self._call(function, source)
+        except OSError as error:
+            print(f"ackademy: no connection to the broker: {error}", file=sys.stderr)
+            return EXIT_NO_BROKER
+        finally:
+            loop.remove_reader(self._channel)
+        return EXIT_OK
+
+    async def _call(self, function: StudentFunction, inner: AdapterSource) -> None:
+        source = RecordedSource(inner, self._reporter, self._book)
+        self.called = True
+        self._reporter.event(Kind.RUN_STARTED)
+        call = self._guarded(function, source)
+        self._run = asyncio.get_running_loop().create_task(call, name="run")
+        try:
+            await asyncio.wait({self._run})
+        finally:
+            self._run = None
+
+    async def _guarded(self, function: StudentFunction, source: RecordedSource) -> None:
+        """The student's call itself. What comes out of it is an event, never an exception."""
+        token = _STUDENT.set(True)
+        try:
+            await function(source, self._handle, workers=self._job["workers"], stop=self._stop)
+        except SystemExit as error:
+            _report_exit(self._reporter, error, self._path)
+        except BaseException as error:  # noqa: BLE001 - whatever the student's code raises
+            _STUDENT.reset(token)
+            where = student_line(error, self._path)
+            text = f"{summary(error)} ({where})" if where else summary(error)
+            left = await self._left_behind()
+            text += f"; left behind: {left}" if left else ""
+            trace = student_trace(error, self._path)
+            self._reporter.event(Kind.RUN_RAISED, detail=f"{text}\n{trace}")
+        else:
+            _STUDENT.reset(token)
+            self._reporter.event(Kind.RUN_RETURNED, detail=await self._left_behind())
+
+    async def _left_behind(self) -> str:
+        """Names of tasks that outlive the run; one that was cancelled gets some turns to end."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return ", ".join(sorted(_describe(task) for task in self._students if not task.done())[:20])
+
+    async def _handle(self, message: Message) -> None:
+        """The handler a student calls: report, wait at the gate, do the work."""
+        if not isinstance(message, RecordedMessage):
+            raise TypeError("handle() takes a message that came from the source")
+        self._book.busy += 1
+        try:
+            message.report(Kind.STARTED)
+            if self._gates.closed_for(message):
+                await self._hold(message)
+            await self._worker.do(message)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            # `cancelling` counts requests from outside; the work's own error leaves it at 0.
+            if task is not None and task.cancelling():
+                message.report(Kind.CANCELLED)
+            else:
+                message.report(Kind.FAILED, "cancelled")
+            raise
+        except Permanent:
+            message.report(Kind.FAILED, "permanent")
+            raise
+        except Transient:
+            message.report(Kind.FAILED, "transient")
+            raise
+        except GeneratorExit:
+            message.report(Kind.CANCELLED, "thrown away")
+            raise
+        except BaseException:
+            message.report(Kind.FAILED, "error")
+            raise
+        else:
+            message.report(Kind.FINISHED)
+        finally:
+            self._book.busy -= 1
+
+    async def _hold(self, message: RecordedMessage) -> None:
+        self._book.held += 1
+        try:
+            message.report(Kind.HELD)
+            await self._gates.wait_open(message)
+        finally:
+            self._book.held -= 1
+
+    def _beat(self, source: AdapterSource) -> None:
+        """Say that the loop turns, and how things stand: the examiner tells slow from stuck by it."""
+        standing, book = source.standing(), self._book
+        self._reporter.line(
+            [wire.BEAT, standing.buffered, book.in_hand, book.busy, book.held, book.settling]
+        )
+        asyncio.get_running_loop().call_later(BEAT_S, self._beat, source)
+
+    def _remember_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:  # fmt: skip
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **options)
+        if _STUDENT.get() and not _is_library(coro):
+            self._students.add(task)
+        return task
+
+    def _read_orders(self) -> None:
+        with suppress(BlockingIOError):
+            data = self._channel.recv(1 << 16, socket.MSG_DONTWAIT)
+            if not data:  # the examiner is gone; the keeper will see to the rest
+                asyncio.get_running_loop().remove_reader(self._channel)
+            self._pending += data
+        for line in wire.split(self._pending):
+            order = wire.decode(line)
+            self._obey(order)
+            self._reporter.line([wire.DONE, order["number"]])
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        match order["do"]:
+            case "hold":
+                self._gates.rule(order["match"], hold=True)
+            case "release":
+                self._gates.rule(order["match"], hold=False)
+            case "break":
+                self._reporter.break_at(Kind(order["kind"]), order["count"])
+            case "cancel" if self._run is not None:
+                self._run.cancel()
+
+
+def _is_library(coro: Any) -> bool:
+    """Whether a task runs a client's or an adapter's own code: those are not the student's to end."""
+    code = getattr(coro, "cr_code", None) or getattr(coro, "gi_code", None)
+    filename = code.co_filename if code else ""
+    return "site-packages" in filename or f"{os.sep}messaging{os.sep}" in filename
+
+
+def _describe(task: asyncio.Task[Any]) -> str:
+    coro: Any = task.get_coro()
+    return f"{getattr(coro, '__qualname__', coro)} ({task.get_name()})"
+
+
+def _forbid_forks(reporter: Reporter) -> None:
+    """A forked copy of a running loop shares its sockets and would speak in the subject's name."""
+
+    def in_child() -> None:
+        os._exit(0)
+
+    def before() -> None:
+        text = "fork: the module forks: two copies of one event loop would share its connections"
+        reporter.event(Kind.BROKEN, detail=f"{text}.\n")
+
+    os.register_at_fork(before=before, after_in_child=in_child)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # the student may have closed or replaced it
+            stream.flush()

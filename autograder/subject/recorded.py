@@ -1,0 +1,164 @@
+"""The port as the student sees it: the adapter's source and messages, with every call reported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from itertools import count
+from typing import Self
+
+from autograder.messaging import AlreadySettled, Message, SettleFailed, Source
+from autograder.model import Kind
+from autograder.subject.reporter import Reporter
+
+TURNS_OF_GRACE = 10  # loop turns a take may need to notice that stop was set
+
+
+class Book:
+    """Counts of one process: what the heartbeats tell."""
+
+    def __init__(self) -> None:
+        self.deliveries = count(1)
+        self.in_hand = 0
+        self.settling = 0
+        self.busy = 0
+        self.held = 0
+
+
+class RecordedMessage:
+    """One delivery, reported: a `Message` that also knows its number in this process."""
+
+    __slots__ = ("_book", "_inner", "_reporter", "_settle_called", "delivery")
+
+    def __init__(self, inner: Message, reporter: Reporter, book: Book) -> None:
+        self._inner = inner
+        self._reporter = reporter
+        self._book = book
+        self._settle_called = False
+        self.delivery = next(book.deliveries)
+
+    @property
+    def id(self) -> str:
+        """The producer's id."""
+        return self._inner.id
+
+    @property
+    def key(self) -> str:
+        """What order is about."""
+        return self._inner.key
+
+    @property
+    def body(self) -> bytes:
+        """The payload."""
+        return self._inner.body
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What the producer said beside the body."""
+        return self._inner.headers
+
+    @property
+    def attempt(self) -> int:
+        """1 on the first delivery."""
+        return self._inner.attempt
+
+    def __repr__(self) -> str:
+        return f"<Message {self.id} key={self.key!r} attempt={self.attempt}>"
+
+    def report(self, kind: Kind, detail: str = "") -> None:
+        """Report an event of this delivery."""
+        self._reporter.event(
+            kind,
+            message=self.id,
+            key=self.key,
+            delivery=self.delivery,
+            attempt=self.attempt,
+            detail=detail,
+        )
+
+    async def ack(self) -> None:
+        """See `autograder.messaging.Message.ack`."""
+        self._claim(Kind.ACK, "")
+        self._book.settling += 1
+        try:
+            await self._inner.ack()
+        except SettleFailed:
+            self._settled(Kind.SETTLE_FAILED)
+            raise
+        finally:
+            self._book.settling -= 1
+        self._settled(Kind.SETTLED)
+
+    async def nack(self, *, requeue: bool, delay_s: float = 0.0) -> None:
+        """See `autograder.messaging.Message.nack`."""
+        self._claim(Kind.REQUEUE if requeue else Kind.GIVE_UP, f"{delay_s:g}" if delay_s else "")
+        self._book.settling += 1
+        try:
+            await self._inner.nack(requeue=requeue, delay_s=delay_s)
+        except SettleFailed:
+            self._settled(Kind.SETTLE_FAILED)
+            raise
+        finally:
+            self._book.settling -= 1
+        self._settled(Kind.SETTLED)
+
+    def _claim(self, kind: Kind, detail: str) -> None:
+        if self._settle_called:
+            self.report(Kind.SETTLED_TWICE, kind)
+            raise AlreadySettled(f"message {self.id} was acked or nacked before")
+        self._settle_called = True
+        self.report(kind, detail)
+
+    def _settled(self, kind: Kind) -> None:
+        self._book.in_hand -= 1
+        self.report(kind)
+
+
+class RecordedSource:
+    """The adapter's source, with takes and the stop reported."""
+
+    def __init__(self, inner: Source, reporter: Reporter, book: Book) -> None:
+        self._inner = inner
+        self._reporter = reporter
+        self._book = book
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        inner = await self._inner.__anext__()  # type: ignore[attr-defined] # an adapter's source is its own iterator: adapter.py
+        # No await from here on: a message that left the adapter is reported and handed out.
+        message = RecordedMessage(inner, self._reporter, self._book)
+        self._book.in_hand += 1
+        message.report(Kind.TAKEN)
+        return message
+
+    async def stop_receiving(self) -> None:
+        """See `autograder.messaging.Source.stop_receiving`."""
+        self._reporter.event(Kind.SOURCE_STOPPED)
+        await self._inner.stop_receiving()
+
+
+class StopEvent(asyncio.Event):
+    """The `stop` a student waits for, reported when it is set and again when it must be in force.
+
+    A loop needs a few turns until the task that waits for `stop` has run and cancelled the takes
+    of others. Takes in those turns are nobody's fault.
+    """
+
+    def __init__(self, reporter: Reporter) -> None:
+        super().__init__()
+        self._reporter = reporter
+
+    def set(self) -> None:
+        """Set it; the first time, report it and start counting turns."""
+        if not self.is_set():
+            self._reporter.event(Kind.STOP_SET)
+            super().set()
+            self._after_turns(TURNS_OF_GRACE, lambda: self._reporter.event(Kind.STOP_IN_FORCE))
+
+    def _after_turns(self: Self, turns: int, then: Callable[[], None]) -> None:
+        if turns == 0:
+            then()
+        else:
+            asyncio.get_running_loop().call_soon(self._after_turns, turns - 1, then)

@@ -1,0 +1,33 @@
+"""Lines of JSON between the examiner and a subject: events one way, orders the other.
+
+An event is a list: `[kind, message, key, delivery, attempt, detail]`. A heartbeat is
+`["beat", buffered, in hand, busy, held, settling]`; the answer to an order is `["done", number]`.
+An order is an object: `{"do": name, "number": n, ...}`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+BEAT = "beat"
+DONE = "done"
+LONGEST_LINE = 1 << 20  # bytes; a longer line is not ours
+
+
+def encode(line: list[Any] | Mapping[str, Any]) -> bytes:
+    """One line, newline included. Text that UTF-8 cannot carry is escaped, never refused."""
+    return json.dumps(line, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
+
+
+def split(buffer: bytearray) -> list[bytes]:
+    """Take the complete lines out of `buffer` and leave the beginning of the next one in it."""
+    *lines, rest = bytes(buffer).split(b"\n")
+    buffer[:] = rest
+    return lines
+
+
+def decode(line: bytes) -> Any:
+    """What `encode` was given. Raises `ValueError` for anything else."""
+    return json.loads(line)

@@ -1,0 +1,168 @@
+"""The process that subjects are forked from, and the keeper that watches over each of them.
+
+Started by the examiner as `python -I -m autograder.subject.zygote FD ENGINE` in a session of its
+own and with a clean environment. For each request it receives a job and three descriptors: the
+keeper's control socket, the subject's event socket, and the pipe for what the subject prints.
+
+When the examiner dies, however it dies, its ends of the sockets close: the zygote leaves, and
+each keeper kills its subject and everything the subject started.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+from autograder.subject import host, isolation, wire
+
+LARGEST_JOB = 1 << 20  # bytes
+SPARE_PROCESSES = 256  # threads and processes a subject may add to what the user runs already
+
+
+def main() -> NoReturn:
+    """Serve fork requests until the examiner closes the socket."""
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    import_module(f"autograder.messaging.{sys.argv[2]}")
+    # Keepers are not waited for: what they have to say they say on their own socket.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    process_limit = isolation.threads_of_this_user() + SPARE_PROCESSES
+    gc.collect()
+    gc.freeze()  # what is imported is shared with every fork, and stays shared
+    requests.sendall(b"ready\n")
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(requests, LARGEST_JOB, 3)
+        if not data:
+            os._exit(0)
+        job = json.loads(data) | {"processes": process_limit}
+        if os.fork() == 0:
+            requests.close()
+            _keep(job, *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _keep(job: dict[str, Any], control_fd: int, events_fd: int, output_fd: int) -> NoReturn:
+    """Fork the subject, forward signals to it, and report its end when nothing of it is left."""
+    status = 70
+    try:
+        os.setsid()
+        isolation.adopt_orphans()
+        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        control = socket.socket(fileno=control_fd)
+        subject = os.fork()
+        if subject == 0:
+            control.close()
+            os.close(wake_read)
+            signal.set_wakeup_fd(-1)
+            os.close(wake_write)
+            _become_subject(job, events_fd, output_fd)
+        os.close(events_fd)
+        os.close(output_fd)
+        control.sendall(wire.encode({"pid": subject}))
+        status = _watch(subject, control, wake_read)
+    finally:
+        os._exit(status)
+
+
+def _watch(subject: int, control: socket.socket, wake: int) -> int:
+    """Pass signals on until the subject ends; then end its descendants and report."""
+    pending = bytearray()
+    examiner_lives = True
+    while True:
+        listening = [wake, control.fileno()] if examiner_lives else [wake]
+        ready, _, _ = select.select(listening, [], [])
+        if examiner_lives and control.fileno() in ready:
+            data = control.recv(4096)
+            pending += data
+            for line in wire.split(pending):
+                _signal(subject, json.loads(line)["signal"])
+            if not data:  # the examiner is gone, or has had enough
+                examiner_lives = False
+                _signal(subject, signal.SIGKILL)
+        if wake in ready:
+            with suppress(BlockingIOError):
+                os.read(wake, 4096)
+            if os.waitid(os.P_PID, subject, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                break
+    # Not reaped yet: the zombie keeps the group's number from being used for another one.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(subject, signal.SIGKILL)
+    _, status = os.waitpid(subject, 0)
+    stragglers = _end_stragglers()
+    code = os.waitstatus_to_exitcode(status)
+    with suppress(OSError):
+        control.sendall(wire.encode({"exited": code, "stragglers": stragglers}))
+    return 0
+
+
+def _signal(subject: int, number: int) -> None:
+    """SIGTERM goes to the process, as an orchestrator sends it; all else to its whole group."""
+    with suppress(ProcessLookupError):
+        if number == signal.SIGTERM:
+            os.kill(subject, number)
+        else:
+            os.killpg(subject, number)
+
+
+def _end_stragglers() -> int:
+    """Kill whatever the subject left behind, in whichever session, until nothing is left."""
+    ended = 0
+    while True:
+        for child in _children():
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return ended
+        ended += 1
+
+
+def _children() -> list[int]:
+    """Direct children of this process: orphans arrive here, one generation after the other."""
+    with suppress(OSError):
+        listing = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+        return [int(pid) for pid in listing.split()]
+    return []
+
+
+def _become_subject(job: dict[str, Any], events_fd: int, output_fd: int) -> NoReturn:
+    """In the forked child: put up the walls, then hand over to the host. Never returns."""
+    status = host.EXIT_BUG
+    try:
+        os.setsid()
+        isolation.die_with_parent(signal.SIGKILL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        with Path(os.devnull).open("rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(output_fd, 1)
+        os.dup2(output_fd, 2)
+        os.dup2(events_fd, 3)
+        os.closerange(4, 1024)
+        os.chdir(job["workspace"])
+        isolation.limit_resources(
+            memory_bytes=job["memory_bytes"], cpu_s=job["cpu_s"], processes=job["processes"]
+        )
+        if job["isolation"] == "landlock":
+            isolation.restrict(job["read"], [job["workspace"]], job["ports"])
+        status = host.main(socket.socket(fileno=3), job)
+    except BaseException as error:  # noqa: BLE001 - a fork of the zygote must end here
+        with suppress(BaseException):
+            print(f"ackademy: the host failed: {error!r}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()
