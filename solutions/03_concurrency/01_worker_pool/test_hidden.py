@@ -1,0 +1,167 @@
+"""What grades `worker_pool.run`. Gates decide what waits; nothing here sleeps or is timed.
+
+Each scenario's docstring says which wrong designs it is for; NOTES.md has the table.
+"""
+
+from __future__ import annotations
+
+from autograder.checks.pool import (
+    ack_follows_work,
+    backpressure_holds,
+    concurrency_is_bounded,
+    failed_work_is_not_acked,
+    no_message_is_lost,
+    one_failure_is_one_failure,
+    pool_is_used,
+    shutdown_drains_in_flight,
+    stop_means_no_new_work,
+)
+from autograder.exam import Exam, guarantees
+
+
+@guarantees(
+    backpressure_holds, concurrency_is_bounded, pool_is_used, ack_follows_work, no_message_is_lost
+)
+async def test_a_backlog_waits_outside(exam: Exam) -> None:
+    """Every handler stands still while orders pile up: unbounded queues and pools show here."""
+    workers = exam.random.randint(3, 6)
+    morning, evening = exam.messages(200), exam.messages(200, keys=5)
+    async with exam.start(workers=workers) as run:
+        await run.hold()
+        await run.publish(morning)
+        await run.until(running=workers)
+        await run.publish(evening)
+        await run.release()
+        await run.until(settled=400)
+
+
+@guarantees(
+    pool_is_used,
+    concurrency_is_bounded,
+    ack_follows_work,
+    no_message_is_lost,
+    stop_means_no_new_work,
+    shutdown_drains_in_flight,
+)
+async def test_slow_orders_hold_up_nobody(exam: Exam) -> None:
+    """All workers but one are held and one does the rest: waves stand. Twins are two messages.
+
+    The pool is idle when it is told to stop: flags that are only looked at between messages show.
+    """
+    workers = exam.random.randint(3, 5)
+    slow = exam.messages(workers - 2)
+    twins = [slow[0], slow[0]]
+    quick = exam.messages(exam.random.randint(30, 40), keys=4, sleep_s=0.002)
+    async with exam.start(workers=workers) as run:
+        await run.hold(slow)
+        await run.publish([*twins, *slow[1:], *quick])
+        await run.until(settled=len(quick))
+        await run.release(slow)
+        await run.until(settled=len(slow) + len(quick))
+        await run.stop()
+        await run.until(returned=True)
+
+
+@guarantees(
+    one_failure_is_one_failure,
+    failed_work_is_not_acked,
+    ack_follows_work,
+    pool_is_used,
+    no_message_is_lost,
+)
+async def test_failures_stay_their_own(exam: Exam) -> None:
+    """More failures of each kind than there are workers, then work for every one of them."""
+    workers = exam.random.randint(1, 4)
+    bad = [
+        *exam.messages(workers, transient=1),
+        *exam.messages(workers, error=1),
+        *exam.messages(workers, cancelled=1),
+        *exam.messages(workers, permanent=True),
+        *exam.messages(1, transient=1, error=1, permanent=True),
+    ]
+    exam.random.shuffle(bad)
+    good = exam.messages(workers + 8)
+    async with exam.start(workers=workers) as run:
+        await run.publish(bad)
+        await run.until(settled=len(bad))
+        await run.hold(good)
+        await run.publish(good)
+        await run.until(running=workers)
+        await run.release(good)
+        await run.until(settled=len(bad) + len(good))
+
+
+@guarantees(no_message_is_lost, ack_follows_work)
+async def test_crash_between_work_and_ack(exam: Exam) -> None:
+    """SIGKILL right after a handler has finished: what was acked early is gone."""
+    workers = exam.random.randint(2, 5)
+    orders = exam.messages(40, keys=8, sleep_s=0.001)
+    async with exam.start(workers=workers) as run:
+        await run.break_at("finished", exam.random.randint(3, 20))
+        await run.publish(orders)
+        await run.until(at_break=True)
+        await run.kill()
+        await run.restart()
+        await run.until(settled=len(orders))
+
+
+@guarantees(stop_means_no_new_work, shutdown_drains_in_flight, ack_follows_work, no_message_is_lost)
+async def test_stop_while_everything_is_full(exam: Exam) -> None:
+    """Handlers run, more is in hand, more waits outside, more arrives: stop, and then go home.
+
+    The second `until` proves that the pool took on while the others were held, so by now whatever
+    it keeps besides its workers is full.
+    """
+    workers = exam.random.randint(1, 4)
+    first, rest, late = exam.messages(workers), exam.messages(20), exam.messages(10)
+    async with exam.start(workers=workers) as run:
+        await run.hold()
+        await run.publish(first)
+        await run.until(running=workers)
+        await run.publish(rest)
+        await run.release(first[0])
+        await run.until(settled=1, running=workers)
+        await run.stop()
+        await run.publish(late)
+        await run.release()
+        await run.until(returned=True)
+        await run.restart()
+        await run.until(settled=len(first) + len(rest) + len(late))
+
+
+@guarantees(stop_means_no_new_work, shutdown_drains_in_flight)
+async def test_stop_before_the_start(exam: Exam) -> None:
+    """`stop` is set when `run` is called: it takes nothing and returns."""
+    async with exam.start(workers=exam.random.randint(1, 4), stop_first=True) as run:
+        await run.publish(exam.messages(5))
+        await run.until(returned=True)
+
+
+@guarantees(failed_work_is_not_acked, shutdown_drains_in_flight, no_message_is_lost)
+async def test_cancelling_run(exam: Exam) -> None:
+    """Cancelled from outside, handlers end, nothing in hand is settled, and nobody stays behind."""
+    workers = exam.random.randint(1, 4)
+    orders = exam.messages(20, keys=3)
+    async with exam.start(workers=workers) as run:
+        await run.hold()
+        await run.publish(orders)
+        await run.until(running=workers)
+        await run.cancel()
+        await run.until(returned=True)
+        await run.restart()
+        await run.release()
+        await run.until(settled=len(orders))
+
+
+@guarantees(one_failure_is_one_failure, pool_is_used, no_message_is_lost)
+async def test_the_connection_breaks_under_the_handlers(exam: Exam) -> None:
+    """Work is done, and its settlement fails: that is the end of this delivery, not of a worker."""
+    workers = exam.random.randint(1, 4)
+    orders = exam.messages(20)
+    async with exam.start(workers=workers, proxy=True) as run:
+        await run.hold()
+        await run.publish(orders)
+        await run.until(running=workers)
+        run.cut()
+        await run.release()
+        await run.until(settled=len(orders))
