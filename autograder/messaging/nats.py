@@ -25,8 +25,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nats.aio.client import Client
@@ -40,6 +41,7 @@ from autograder.messaging.envelope import ID_HEADER, KEY_HEADER, from_header
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
 
 PULL_EXPIRES_S = 0.2
 """How long a pull request waits at the server: the longest that `stop_receiving` has to wait."""
@@ -47,6 +49,7 @@ PULL_EXPIRES_S = 0.2
 RECONNECT_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Pauses between attempts to reconnect; the last one repeats."""
 
+_FOR_EVER_S = 1e6
 ACK, NAK, TERM, PROGRESS = b"+ACK", b"-NAK", b"+TERM", b"+WPI"
 _OURS = frozenset((ID_HEADER, KEY_HEADER))
 
@@ -102,9 +105,12 @@ class Link:
         self._receive = receive
         self._on_end = on_end
         self._client = Client()
-        self._answers: dict[str, asyncio.Future[Msg]] = {}
-        self._numbers = itertools.count()
         self._inbox = ""
+        self._subscriptions: list[Subscription] = []
+        self._unsaid: list[_Settlement] = []
+        self._unconfirmed: dict[str, list[_Settlement]] = {}
+        self._something_to_say = asyncio.Event()
+        self._saying: asyncio.Task[None] | None = None
         self.ended = False
 
     async def open(self) -> None:
@@ -112,42 +118,39 @@ class Link:
         try:
             await self._client.connect(
                 [self._lane.url],
-                allow_reconnect=False,
-                # 0 would mean for ever: a refused connection is tried once more, then reported
+                # a refused connection is tried once more, then reported; 0 would mean for ever
                 max_reconnect_attempts=1,
-                reconnect_time_wait=0.02,  # type: ignore[arg-type]  # the client only sleeps for it
-                ping_interval=10,
+                reconnect_time_wait=0.02,  # type: ignore[arg-type]  # seconds, only slept for
+                # an end is an end: the client reports every one of them, and then waits for close()
+                disconnected_cb=self._end,
+                reconnect_to_server_handler=lambda _servers, _info: (None, _FOR_EVER_S),
                 error_cb=_say_nothing,
-                closed_cb=self._end,
+                ping_interval=10,
                 skip_subject_validation=True,
             )
             self._inbox = self._client.new_inbox()
-            await self._client.subscribe(f"{self._inbox}.pull", cb=self._on_delivery)
-            await self._client.subscribe(f"{self._inbox}.answer.*", cb=self._on_answer)
-        except (TimeoutError, NatsError, OSError) as error:
+            for subject, callback in ("pull", self._on_delivery), ("answer.*", self._on_answer):
+                subscription = await self._client.subscribe(f"{self._inbox}.{subject}", cb=callback)
+                self._subscriptions.append(subscription)
+        except (NatsError, OSError) as error:
             await self.close()
             raise ConnectionError(f"no NATS server answers at {self._lane.url}: {error}") from error
+        self._saying = asyncio.create_task(self._say_settlements(), name="ackademy: settle")
 
     async def pull(self, batch: int, expires_s: float) -> None:
         """Ask for up to `batch` messages; ends filled, or with a status message after `expires_s`."""
-        request = {"batch": batch, "expires": int(expires_s * 1e9)}
+        request = json.dumps({"batch": batch, "expires": int(expires_s * 1e9)}).encode()
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._lane.channel}.{self._lane.consumer}"
-        await self._say(subject, json.dumps(request).encode(), f"{self._inbox}.pull")
+        await self._say(subject, request, f"{self._inbox}.pull")
 
-    async def settle(self, reply: str, verb: bytes) -> None:
-        """Tell the server and wait until it says that it has it. Raises `SettleFailed`."""
+    async def settle(self, verb: bytes, *replies: str) -> None:
+        """Tell the server, in this order, and wait until it has it all. Raises `SettleFailed`."""
         if self.ended:
             raise SettleFailed("the connection that delivered the message is gone")
-        number = str(next(self._numbers))
-        answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        await self._say(reply, verb, f"{self._inbox}.answer.{number}")
-        if (await answer).headers:  # an answer is empty; "503 no responders" comes as a header
-            raise SettleFailed("the consumer that delivered the message is gone")
-
-    async def hand_back(self, replies: Sequence[str]) -> list[str]:
-        """Return these deliveries in this order; tells which the server did not confirm."""
-        ends = await asyncio.gather(*(self.settle(r, NAK) for r in replies), return_exceptions=True)
-        return [reply for reply, end in zip(replies, ends, strict=True) if end is not None]
+        confirmed = asyncio.get_running_loop().create_future()
+        self._unsaid += [_Settlement(reply, verb, confirmed) for reply in replies]
+        self._something_to_say.set()
+        await confirmed
 
     async def progress(self, reply: str) -> None:
         """Extend the lease of one delivery. Nobody answers: the next report is never far."""
@@ -155,9 +158,32 @@ class Link:
 
     async def close(self) -> None:
         """Disconnect; what was written before is sent first."""
-        with suppress(NatsError, OSError):  # it broke while being closed: it is gone either way
+        # a connection that broke may fail to close: it is gone either way
+        for subscription in self._subscriptions:
+            with suppress(NatsError, OSError):
+                await subscription.unsubscribe()
+        with suppress(NatsError, OSError):
             await self._client.close()
         await self._end()
+        if self._saying:
+            self._saying.cancel()
+
+    async def _say_settlements(self) -> None:
+        """Send all settlements of one turn of the loop; ask for an answer to the last of them.
+
+        A consumer handles what comes from one connection in order. So does one answer confirm them
+        all, at a fraction of the cost of an answer to each. (A PING would not do: the server answers
+        it before it handles acknowledgements.)
+        """
+        for number in itertools.count():
+            await self._something_to_say.wait()
+            self._something_to_say.clear()
+            settlements, self._unsaid = self._unsaid, []
+            self._unconfirmed[str(number)] = settlements
+            for settlement in settlements[:-1]:
+                await self._say(settlement.reply, settlement.verb, "")
+            last = settlements[-1]
+            await self._say(last.reply, last.verb, f"{self._inbox}.answer.{number}")
 
     async def _say(self, subject: str, payload: bytes, reply: str) -> None:
         try:
@@ -169,20 +195,36 @@ class Link:
         self._receive(message, self)
 
     async def _on_answer(self, message: Msg) -> None:
-        answer = self._answers.pop(message.subject.rpartition(".")[2], None)
-        if answer is not None and not answer.done():
-            answer.set_result(message)
+        settlements = self._unconfirmed.pop(message.subject.rpartition(".")[2], [])
+        gone = bool(message.headers)  # an answer is empty; "503 no responders" comes as a header
+        _finish(settlements, "the consumer that delivered the message is gone" if gone else "")
 
     async def _end(self) -> None:
         if self.ended:
             return
         self.ended = True
-        gone = SettleFailed("the connection was lost before the broker confirmed")
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_exception(gone)
-        self._answers.clear()
+        for settlements in (*self._unconfirmed.values(), self._unsaid):
+            _finish(settlements, "the connection was lost before the broker confirmed")
         self._on_end()
+
+
+@dataclass(slots=True)
+class _Settlement:
+    """What is to be said about one delivery, and whether the server has it."""
+
+    reply: str
+    verb: bytes
+    confirmed: asyncio.Future[None]
+
+
+def _finish(settlements: list[_Settlement], failure: str) -> None:
+    for settlement in settlements:
+        if settlement.confirmed.done():
+            continue  # its task was cancelled, or it was one of several that end together
+        if failure:
+            settlement.confirmed.set_exception(SettleFailed(failure))
+        else:
+            settlement.confirmed.set_result(None)
 
 
 async def _say_nothing(error: Exception) -> None:
@@ -232,7 +274,7 @@ class NatsSource:
     async def settle(self, message: NatsMessage, verb: bytes) -> None:
         """Tell the broker what became of a message in hand."""
         self._held.pop(message.reply, None)
-        await message.link.settle(message.reply, verb)
+        await message.link.settle(verb, message.reply)
 
     async def stop_receiving(self) -> None:
         """End all takes at once; return when the unread messages are the broker's again.
@@ -252,7 +294,7 @@ class NatsSource:
             async with asyncio.timeout(self._lane.lease_s):
                 if self._tasks and not self._link.ended:
                     await self.stop_receiving()
-                await self._link.hand_back(list(self._held))
+                await self._hand_back(self._link, list(self._held))
         self._buffer.end()
         for task in self._tasks:
             task.cancel()
@@ -294,11 +336,13 @@ class NatsSource:
         """Serve one connection after the other, for ever."""
         while True:
             await self._serve(self._link)
+            await self._link.close()
             self._link = await self._reconnected()
 
     async def _serve(self, link: Link) -> None:
         """Pull while there is room; hand back what is unread after a stop. Ends with the link."""
-        self._lost = await link.hand_back(self._lost)
+        lost, self._lost = self._lost, []
+        await self._hand_back(link, lost)
         while not link.ended:
             self._wake.clear()
             if self._may_pull():
@@ -312,8 +356,16 @@ class NatsSource:
         unread = [message.reply for message in self._buffer.drain()]
         for reply in unread:
             self._held.pop(reply, None)
-        self._lost += await link.hand_back(unread)
+        await self._hand_back(link, unread)
         self._returned.set()
+
+    async def _hand_back(self, link: Link, replies: list[str]) -> None:
+        """Return these deliveries in this order; what fails is left to the next connection."""
+        if replies:
+            try:
+                await link.settle(NAK, *replies)
+            except SettleFailed:
+                self._lost += replies
 
     async def _reconnected(self) -> Link:
         for pause_s in itertools.chain(
