@@ -1,0 +1,275 @@
+"""Where a server comes from: one table, engine by engine, the fastest honest place first.
+
+To add a provider, write a class with `name`, `missing` and `open`, and put it into the table; to
+add an engine, give it a row and a probe. Places kept for what is to come: `compose` between
+`external` and `warm`, `container` after `local`, and a row for `rabbitmq`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from autograder.brokers import (
+    kafka,
+    kafka_wire,
+    nats,
+    nats_wire,
+    process,
+    records,
+    throwaway,
+)
+from autograder.brokers.process import Patience
+from autograder.brokers.server import Missing, MissingError, NotReadyError, Server
+from autograder.brokers.throwaway import Recipe
+from autograder.model import GraderError, UsageError
+
+
+class Provider(Protocol):
+    """One place where servers of one engine come from."""
+
+    @property
+    def name(self) -> str:
+        """Its name on the command line and in reports."""
+
+    def missing(self) -> Missing | None:
+        """Why there is none to be had here; None when there is."""
+
+    def open(self, patience: Patience | None) -> Server:
+        """A server that answers. Raises `GraderError` when there should be one and is not."""
+
+    def close(self, server: Server) -> None:
+        """Stop it, if this provider started it for whoever opened it."""
+
+
+def probe_nats(url: str, timeout_s: float) -> str:
+    """One round trip with a NATS server; returns its version."""
+    return nats_wire.probe(url, timeout_s=timeout_s)
+
+
+def probe_kafka(url: str, timeout_s: float) -> str:
+    """One round trip with a Kafka broker; returns the release of its feature level."""
+    return kafka_wire.probe(url, timeout_s=timeout_s).release or "unknown"
+
+
+PROBES: Mapping[str, Callable[[str, float], str]] = {"nats": probe_nats, "kafka": probe_kafka}
+
+
+@dataclass(frozen=True)
+class External:
+    """A server somebody else runs, named by an environment variable. Never stopped by us."""
+
+    engine: str
+    name: str = "external"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that names it."""
+        return f"ACKADEMY_{self.engine.upper()}_URL"
+
+    def missing(self) -> Missing | None:
+        """Only whether it is named: a named server that is down is an error, not a reason to
+        quietly use another one.
+        """
+        if os.environ.get(self.variable, "").strip():
+            return None
+        example = {"nats": "nats://127.0.0.1:4222", "kafka": "127.0.0.1:9092"}.get(self.engine, "")
+        return Missing(f"{self.variable} is not set", f"export {self.variable}={example}")
+
+    def open(self, patience: Patience | None) -> Server:
+        """The named server, after a round trip."""
+        url = os.environ[self.variable].strip()
+        if self.engine == "kafka":
+            url = ",".join(each.rpartition("://")[2] for each in url.split(","))
+        try:
+            version = PROBES[self.engine](url, 5.0)
+            if self.engine == "kafka" and (gap := kafka_wire.unreachable(kafka_wire.probe(url))):
+                raise NotReadyError(gap)
+        except NotReadyError as error:
+            raise GraderError(
+                f"The {self.engine} server of {self.variable} is not ready: {error}.",
+                next_command=f"unset {self.variable}",
+            ) from error
+        return Server(self.engine, url, self.name, version)
+
+    def close(self, server: Server) -> None:
+        """Leave it alone."""
+
+
+@dataclass(frozen=True)
+class Warm:
+    """A server that `ackademy brokers up` started. `ackademy brokers down` stops it."""
+
+    engine: str
+    name: str = "warm"
+
+    def missing(self) -> Missing | None:
+        """Whether one is on record and alive."""
+        if warm_record(self.engine) is not None:
+            return None
+        return Missing("no server is kept warm", f"ackademy brokers up {self.engine}")
+
+    def open(self, patience: Patience | None) -> Server:
+        """The warm server, after a round trip."""
+        record = warm_record(self.engine)
+        if record is None:
+            raise GraderError(
+                f"The warm {self.engine} server has just been stopped.",
+                next_command=f"ackademy brokers up {self.engine}",
+            )
+        server = record.server(provider=self.name)
+        require_alive(server, next_command="ackademy brokers down && ackademy brokers up")
+        return server
+
+    def close(self, server: Server) -> None:
+        """Leave it warm."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """A server of our own, in a throwaway folder, for as long as it is needed."""
+
+    engine: str
+    name: str
+    find: Callable[[], Recipe | Missing]
+
+    def missing(self) -> Missing | None:
+        """What is not installed."""
+        found = self.find()
+        return found if isinstance(found, Missing) else None
+
+    def open(self, patience: Patience | None) -> Server:
+        """Start one."""
+        return self.start(patience, warm=False)
+
+    def start(self, patience: Patience | None, *, warm: bool) -> Server:
+        """Start one, to stay if `warm`."""
+        found = self.find()
+        if isinstance(found, Missing):
+            raise GraderError(
+                f"No {self.name} {self.engine} server: {found.sentence}.",
+                next_command=found.next_command,
+            )
+        return throwaway.start(found, warm=warm, patience=patience)
+
+    def close(self, server: Server) -> None:
+        """Stop it and delete its folder."""
+        throwaway.stop(server)
+
+
+TABLE: Mapping[str, Sequence[Provider]] = {
+    "nats": (
+        External("nats"),
+        Warm("nats"),
+        Started("nats", "embedded", nats.embedded),
+        Started("nats", "local", nats.local),
+    ),
+    "kafka": (
+        External("kafka"),
+        Warm("kafka"),
+        Started("kafka", "embedded", kafka.embedded),
+        Started("kafka", "local", kafka.local),
+    ),
+}
+
+
+def engines() -> tuple[str, ...]:
+    """The engines a server can be had for."""
+    return tuple(TABLE)
+
+
+def providers(engine: str) -> Sequence[Provider]:
+    """The providers of one engine, in the order in which they are asked."""
+    if engine not in TABLE:
+        raise UsageError(
+            f"There is no engine {engine!r}. There are: {', '.join(TABLE)}.",
+            next_command="ackademy brokers status",
+        )
+    return TABLE[engine]
+
+
+def named(engine: str, name: str) -> Provider:
+    """One provider of one engine."""
+    for provider in providers(engine):
+        if provider.name == name:
+            return provider
+    known = ", ".join(provider.name for provider in providers(engine))
+    raise UsageError(
+        f"There is no provider {name!r} for {engine}. There are: {known}.",
+        next_command=f"ackademy check --engine {engine} --provider embedded",
+    )
+
+
+def choose(engine: str, name: str | None = None) -> Provider:
+    """The provider of this name, else the first that has a server to give.
+
+    Raises
+    ------
+    UsageError
+        There is no such engine or provider.
+    MissingError
+        None of those asked has a server. The text says of each why not, and the next command is
+        the one that is least trouble.
+    """
+    asked = [named(engine, name)] if name else list(providers(engine))
+    reasons: dict[str, Missing] = {}
+    for provider in asked:
+        missing = provider.missing()
+        if missing is None:
+            return provider
+        reasons[provider.name] = missing
+    listed = "".join(f"\n  {each}: {missing.sentence}" for each, missing in reasons.items())
+    easiest = reasons.get("embedded") or next(iter(reasons.values()))
+    raise MissingError(
+        f"There is no {engine} server to be had here.{listed}",
+        next_command=easiest.next_command,
+        reasons=reasons,
+    )
+
+
+def available(engine: str) -> dict[str, Missing | None]:
+    """Every provider of an engine, in order, and what is missing for it."""
+    return {provider.name: provider.missing() for provider in providers(engine)}
+
+
+def warm_record(engine: str) -> records.Record | None:
+    """The record of the warm server of this engine, if its process lives."""
+    for record in records.all_records():
+        if record.engine == engine and record.warm and record.url and record.running:
+            return record
+    return None
+
+
+def is_alive(server: Server, *, timeout_s: float = 5.0) -> bool:
+    """Whether the server still answers a protocol round trip.
+
+    Tells a broker that died in the middle of a run, which is our fault, from a student's failure.
+    Blocks up to `timeout_s`; from a coroutine, `await asyncio.to_thread(is_alive, server)`.
+    """
+    if server.pid and not process.is_running(server.pid, server.started):
+        return False
+    try:
+        PROBES[server.engine](server.url, timeout_s)
+    except NotReadyError:
+        return False
+    return True
+
+
+def require_alive(server: Server, *, timeout_s: float = 5.0, next_command: str = "") -> None:
+    """Nothing when the server answers.
+
+    Raises
+    ------
+    GraderError
+        It does not (exit code 3). The text ends with the last lines of its log, if it is ours.
+    """
+    if is_alive(server, timeout_s=timeout_s):
+        return
+    gone = bool(server.pid) and not process.is_running(server.pid, server.started)
+    what = "has died" if gone else f"at {server.url.rpartition('@')[2]} does not answer"
+    raise GraderError(
+        f"The {server.provider} {server.engine} server {what}.{throwaway.quote_log(server.log)}",
+        next_command=next_command or "ackademy brokers status",
+    )

@@ -1,0 +1,184 @@
+"""What was started and by whom, on disk: so that the next start can clean up after a crash.
+
+One JSON file per server in the state folder. A record exists before its process does anything and
+goes after the process and its folder are gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import platformdirs
+from filelock import FileLock
+
+from autograder.brokers import process
+from autograder.brokers.server import Server
+from autograder.model import GraderError
+
+_FOLDER_PREFIX = "ackademy-"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """One started server. Start marks are those of `process.start_mark`."""
+
+    engine: str
+    provider: str
+    folder: str
+    url: str = ""
+    version: str = ""
+    pid: int = 0
+    started: str = ""
+    started_at: float = 0.0  # seconds since the epoch, for people
+    owner_pid: int = 0  # 0: a warm server, which nobody owns
+    owner_started: str = ""
+    machine: str = field(default_factory=platform.node)
+    format: int = _FORMAT
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def warm(self) -> bool:
+        """Whether it was started to stay."""
+        return self.owner_pid == 0
+
+    @property
+    def running(self) -> bool:
+        """Whether its process still runs."""
+        return process.is_running(self.pid, self.started)
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether nobody will ever stop it: its owner is gone, or it is and was nobody's."""
+        if self.warm:
+            return not self.running
+        return not process.is_running(self.owner_pid, self.owner_started)
+
+    @property
+    def log(self) -> Path:
+        """Where the server writes its log."""
+        return Path(self.folder) / "server.log"
+
+    def server(self, *, provider: str = "", notices: tuple[str, ...] = ()) -> Server:
+        """The server of this record."""
+        return Server(
+            engine=self.engine,
+            url=self.url,
+            provider=provider or self.provider,
+            version=self.version,
+            pid=self.pid,
+            started=self.started,
+            folder=Path(self.folder),
+            log=self.log,
+            notices=notices,
+        )
+
+
+def state_folder() -> Path:
+    """Where records live: ACKADEMY_STATE_DIR, or the user's state folder. Made if need be."""
+    chosen = os.environ.get("ACKADEMY_STATE_DIR")
+    folder = Path(chosen) if chosen else platformdirs.user_state_path("ackademy")
+    try:
+        (folder / "servers").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GraderError(
+            f"The state folder {folder} cannot be made: {error.strerror}.",
+            next_command="export ACKADEMY_STATE_DIR=~/ackademy-state",
+        ) from error
+    return folder
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold a lock shared by every grader of this user, e.g. while one warm server starts."""
+    with FileLock(state_folder() / f"{name}.lock"):
+        yield
+
+
+def new(engine: str, provider: str, *, warm: bool) -> Record:
+    """A record and its throwaway folder, both on disk, owned by this process unless warm."""
+    folder = tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{engine}-")
+    owner = 0 if warm else os.getpid()
+    record = Record(
+        engine=engine,
+        provider=provider,
+        folder=folder,
+        owner_pid=owner,
+        owner_started=(process.start_mark(owner) or "") if owner else "",
+        started_at=time.time(),
+    )
+    save(record)
+    return record
+
+
+def save(record: Record, **changes: str | int) -> Record:
+    """Write a record, changed if so asked, in one step; returns what was written."""
+    record = replace(record, **changes)  # type: ignore[arg-type]  # names are the fields' own
+    path = _path(record)
+    scratch = path.with_suffix(".new")
+    scratch.write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
+    scratch.replace(path)
+    return record
+
+
+def all_records() -> list[Record]:
+    """The records of this machine, oldest first. One that cannot be read is removed."""
+    found = []
+    for path in sorted((state_folder() / "servers").glob("*.json")):
+        try:
+            record = Record(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            continue  # its owner stopped it between our two looks
+        except (OSError, ValueError, TypeError):
+            path.unlink(missing_ok=True)
+            continue
+        if record.machine == platform.node():  # a home folder may be shared between machines
+            found.append(record)
+    return sorted(found, key=lambda record: record.started_at)
+
+
+def discard(record: Record) -> None:
+    """End the record's process, delete its folder, then forget it, in this order."""
+    process.kill(record.pid, record.started)
+    folder = Path(record.folder)
+    if folder.name.startswith(_FOLDER_PREFIX):  # a damaged record must not cost anybody's files
+        shutil.rmtree(folder, ignore_errors=True)
+    _path(record).unlink(missing_ok=True)
+
+
+def discard_orphans() -> list[Record]:
+    """Clean up after owners that are gone; returns what was cleaned."""
+    orphans = [record for record in all_records() if record.orphaned and not _starting(record)]
+    for record in orphans:
+        discard(record)
+    return orphans
+
+
+def told(cleaned: Iterable[Record]) -> tuple[str, ...]:
+    """What was cleaned up, a sentence each, for a report to say once."""
+    return tuple(
+        f"The warm {record.engine} server (pid {record.pid}) was gone or did not answer; "
+        "its record and data were removed."
+        if record.warm
+        else f"Cleaned up a {record.engine} server that an earlier run had left behind."
+        for record in cleaned
+    )
+
+
+def _starting(record: Record) -> bool:
+    """A warm server between its record and its process, at most for a moment."""
+    return record.warm and record.pid == 0 and time.time() - record.started_at < 60
+
+
+def _path(record: Record) -> Path:
+    return state_folder() / "servers" / f"{record.name}.json"

@@ -1,0 +1,145 @@
+"""Servers kept warm between checks: `ackademy brokers up`, `down` and `status`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import psutil
+
+from autograder.brokers import kafka_boot, providers, records
+from autograder.brokers.process import Patience
+from autograder.brokers.providers import Started
+from autograder.brokers.server import MissingError, Server
+from autograder.model import UsageError
+
+_PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a warm server stands. `provider` is what started it; `healthy` is by a round trip."""
+
+    engine: str
+    url: str
+    version: str
+    pid: int
+    memory_bytes: int  # resident set
+    uptime_s: float
+    provider: str
+    healthy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Every warm server, and what was cleaned up while looking."""
+
+    servers: tuple[Standing, ...]
+    notices: tuple[str, ...] = ()
+
+
+def up(engines: Iterable[str], provider: str | None = None) -> list[Server]:
+    """Start a server to stay for each engine that has none yet; returns all of them.
+
+    Two at once start one. Embedded Kafka's start cache is made on the way if it is missing.
+
+    Raises
+    ------
+    UsageError, MissingError, GraderError
+        As `acquire` does; servers that were already started stay.
+    """
+    return [_up(engine, provider) for engine in dict.fromkeys(engines)]
+
+
+def _up(engine: str, provider: str | None) -> Server:
+    chosen = _starter(engine, provider)
+    with records.locked(f"up-{engine}"):
+        cleaned = records.discard_orphans()
+        for record in _warm_records(engine):
+            server = record.server(notices=records.told(cleaned))
+            if providers.is_alive(server):
+                return server
+            records.discard(record)
+            cleaned.append(record)
+        if engine == "kafka" and chosen.name == "embedded":
+            kafka_boot.prepare()
+        server = chosen.start(Patience(_PATIENCE_S), warm=True)
+    return replace(server, notices=records.told(cleaned))
+
+
+def _starter(engine: str, name: str | None) -> Started:
+    """The provider that starts servers; `external` and `warm` do not."""
+    if name is not None:
+        provider = providers.named(engine, name)
+        if not isinstance(provider, Started):
+            raise UsageError(
+                f"A server cannot be started by the provider {name!r}.",
+                next_command=f"ackademy brokers up {engine}",
+            )
+        missing = provider.missing()
+        if missing is not None:
+            raise MissingError(
+                f"No {name} {engine} server can be started: {missing.sentence}.",
+                next_command=missing.next_command,
+                reasons={name: missing},
+            )
+        return provider
+    starters = [each for each in providers.providers(engine) if isinstance(each, Started)]
+    reasons = {}
+    for starter in starters:
+        missing = starter.missing()
+        if missing is None:
+            return starter
+        reasons[starter.name] = missing
+    listed = "".join(f"\n  {each}: {missing.sentence}" for each, missing in reasons.items())
+    raise MissingError(
+        f"No {engine} server can be started here.{listed}",
+        next_command=reasons["embedded"].next_command,
+        reasons=reasons,
+    )
+
+
+def down(engines: Iterable[str] | None = None) -> list[str]:
+    """Stop the warm servers of these engines, all by default; returns the engines stopped."""
+    wanted = None if engines is None else set(engines)
+    stopped = []
+    for record in _warm_records():
+        if wanted is None or record.engine in wanted:
+            with records.locked(f"up-{record.engine}"):
+                records.discard(record)
+            stopped.append(record.engine)
+    records.discard_orphans()
+    return stopped
+
+
+def status() -> Status:
+    """Look at every warm server, one round trip each. Stale records are removed and said."""
+    cleaned = records.discard_orphans()
+    standings = [_standing(record) for record in _warm_records() if record.url]
+    return Status(tuple(standings), records.told(cleaned))
+
+
+def _standing(record: records.Record) -> Standing:
+    memory = 0
+    with contextlib.suppress(psutil.Error):
+        memory = psutil.Process(record.pid).memory_info().rss
+    return Standing(
+        engine=record.engine,
+        url=record.url,
+        version=record.version,
+        pid=record.pid,
+        memory_bytes=memory,
+        uptime_s=max(0.0, time.time() - record.started_at),
+        provider=record.provider,
+        healthy=providers.is_alive(record.server(), timeout_s=2.0),
+    )
+
+
+def _warm_records(engine: str | None = None) -> list[records.Record]:
+    return [
+        record
+        for record in records.all_records()
+        if record.warm and engine in (None, record.engine)
+    ]
