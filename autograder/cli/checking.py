@@ -1,0 +1,143 @@
+"""`ackademy check`: one grade, shown, written where asked, and kept in the student's progress."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from autograder import catalog, grading, progress
+from autograder.cli import overview, serving
+from autograder.cli.failures import say
+from autograder.model import Exercise, Grade, Status, UsageError
+from autograder.report import html, json_report, terminal
+
+EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INCONCLUSIVE: 4}
+SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Order:
+    """What was asked for, as it was typed."""
+
+    exercise: str | None = None
+    engine: str | None = None
+    provider: str | None = None
+    submission: Path | None = None
+    seed: int | None = None
+    seeds: int | None = None
+    json_file: Path | None = None
+    html_file: Path | None = None
+    yes: bool = False
+    visible: bool = False
+    verbose: bool = False
+
+    @property
+    def seed_numbers(self) -> tuple[int, ...]:
+        """`--seed N` alone is one seed; `--seeds K` counts up, from N or from 1."""
+        first = self.seed or 1
+        count = self.seeds or (1 if self.seed else SEEDS)
+        return tuple(range(first, first + count))
+
+
+def check(order: Order) -> int:
+    """Grade and report; the exit code.
+
+    Ctrl-C shows what was judged so far: the code is 1 if a guarantee has failed already, else 4.
+    Raises `UsageError` before anything is started, `GraderError` for faults of ours.
+    """
+    root = catalog.course_root()
+    exercise = _exercise(root, order.exercise)
+    engine = engine_of(exercise, order.engine)
+    for file in (order.json_file, order.html_file):
+        require_writable(file)
+    tests = _tests(exercise, visible=order.visible)
+
+    def grade() -> Grade:
+        with _shown(f"{exercise.path} on {engine}") as on_progress:
+            return grading.grade(
+                exercise,
+                order.submission or exercise.skeleton,
+                engine=engine,
+                provider=order.provider,
+                seeds=order.seed_numbers,
+                tests=tests,
+                on_progress=on_progress,
+            )
+
+    done = serving.installing_if_asked(grade, yes=order.yes)
+    terminal.render(done, Console(highlight=False), verbose=order.verbose)
+    if order.submission is None or order.submission.resolve() == exercise.skeleton.resolve():
+        for notice in progress.record_grade(root, done, counts=not order.visible):
+            say(notice)
+    if order.json_file is not None:
+        json_report.write(done, order.json_file)
+    if order.html_file is not None:
+        html.write(done, order.html_file)
+    return EXIT_CODES[done.status]
+
+
+def _exercise(root: Path, name: str | None) -> Exercise:
+    if name is not None:
+        return catalog.find(name, root)
+    return overview.current_exercise(root, progress.read(root))
+
+
+def engine_of(exercise: Exercise, wanted: str | None) -> str:
+    """The engine to grade on: the one asked for if the exercise has it, else its first."""
+    gradable = overview.gradable_engines(exercise)
+    if wanted is None and gradable:
+        return gradable[0]
+    if wanted in gradable:
+        return wanted
+    known = f"There are: {', '.join(gradable)}." if gradable else "It has none."
+    raise UsageError(
+        f"{exercise.path} is not graded on {wanted or 'any engine'}. {known}",
+        next_command=f"ackademy check {exercise.path}",
+    )
+
+
+def _tests(exercise: Exercise, *, visible: bool) -> Path | None:
+    """The tests asked for; None leaves the choice to grading. Says so when none are there."""
+    if visible and not exercise.visible_tests.is_file():
+        raise UsageError(
+            f"{exercise.visible_tests} is missing, so there is nothing visible to run.",
+            next_command=f"ackademy check {exercise.path}",
+        )
+    return exercise.visible_tests if visible else None
+
+
+def require_writable(file: Path | None) -> None:
+    """Raise `UsageError` before minutes of grading if a report could not be written anyway."""
+    if file is None:
+        return
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder; name a file in it.", next_command=f"ls {file}")
+    if not file.parent.is_dir():
+        raise UsageError(
+            f"There is no folder {file.parent}.", next_command=f"mkdir -p {file.parent}"
+        )
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise UsageError(f"{file} may not be written.", next_command=f"ls -ld {file.parent}")
+
+
+@contextmanager
+def _shown(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr while scenarios run, where somebody sees it; gone afterwards."""
+    console = Console(stderr=True, highlight=False)
+    columns = (
+        SpinnerColumn("line"),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} runs"),
+        TimeElapsedColumn(),
+    )
+    shown = console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, planned: bar.update(task, completed=done, total=planned)

@@ -1,0 +1,157 @@
+"""Servers: kept warm, looked at, and the one download that an embedded Kafka needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from autograder import brokers
+from autograder.brokers import MissingError, Server, kafka_jars
+from autograder.cli.failures import say
+from autograder.model import UsageError
+
+T = TypeVar("T")
+
+
+def up(engines: Sequence[str], provider: str | None, *, yes: bool) -> None:
+    """Start and keep a server per engine, and say where each is."""
+    for engine in dict.fromkeys(engines):
+        servers = installing_if_asked(partial(brokers.up, [engine], provider), yes=yes)
+        for server in servers:
+            for notice in server.notices:
+                say(notice)
+            print(f"{server.engine} {server.version} is up at {server.url} ({server.provider})")
+    print(f"Next: ackademy check --engine {engines[0]}")
+
+
+def down(engines: Sequence[str]) -> None:
+    """Stop the warm servers of these engines, or all of them."""
+    known = brokers.engines()
+    for engine in engines:
+        if engine not in known:
+            raise UsageError(
+                f"There is no engine {engine!r}. There are: {', '.join(known)}.",
+                next_command="ackademy brokers status",
+            )
+    stopped = brokers.down(engines or None)
+    print(f"Stopped: {', '.join(stopped)}." if stopped else "No warm server was running.")
+
+
+def status() -> None:
+    """Warm servers first, then what every engine could get here and what it lacks."""
+    console = Console(highlight=False)
+    found = brokers.status()
+    for notice in found.notices:
+        say(notice)
+    for each in found.servers:
+        health = "answers" if each.healthy else "does not answer"
+        console.print(
+            f"{each.engine} {each.version} at {each.url}: {health}, up {each.uptime_s:.0f} s, "
+            f"{each.memory_bytes / 2**20:.0f} MiB, pid {each.pid} ({each.provider})",
+            markup=False,
+        )
+    table = Table(box=None, pad_edge=False)
+    for column in ("engine", "provider", "here", "to get it"):
+        table.add_column(column, overflow="fold")
+    for engine in brokers.engines():
+        for name, missing in brokers.available(engine).items():
+            told = ("no: " + missing.sentence, missing.next_command) if missing else ("yes", "")
+            table.add_row(engine, name, *told)
+    console.print(table)
+    if not found.servers:
+        console.print("\nNext: ackademy brokers up nats")
+
+
+def install(engine: str) -> None:
+    """Fetch what the embedded server of this engine needs."""
+    if engine != "kafka":
+        raise UsageError(
+            f"Only kafka has something to install, not {engine!r}.",
+            next_command="ackademy brokers install kafka",
+        )
+    fetch_kafka()
+    print(f"Apache Kafka {kafka_jars.version()} is installed in {kafka_jars.home()}")
+    print("Next: ackademy check --engine kafka")
+
+
+def fetch_kafka() -> None:
+    """Fetch Apache's jars, with a progress bar where somebody can see one.
+
+    Raises the errors of `download.fetch`. Ctrl-C keeps what came: the next call goes on there.
+    """
+    console = Console(stderr=True, highlight=False)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+    )
+    what = f"Apache Kafka {kafka_jars.version()}"
+    if not console.is_terminal:
+        say(f"Fetching {what}, {kafka_jars.size_bytes() / 1e6:.0f} MB.")
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=kafka_jars.size_bytes())
+
+        def waiting() -> None:
+            console.print("Another command is fetching it; waiting for that one.")
+
+        kafka_jars.install(
+            lambda done, total: bar.update(task, completed=done, total=total), waiting=waiting
+        )
+
+
+def installing_if_asked(action: Callable[[], T], *, yes: bool) -> T:
+    """Do `action`; if all it lacks is Kafka's jars, offer to fetch them and do it again.
+
+    Asks first, unless `yes`. Raises the `MissingError` again if the answer is no, or if there is
+    nobody to ask.
+    """
+    try:
+        return action()
+    except MissingError as error:
+        if not _may_install(error, yes=yes):
+            raise
+    fetch_kafka()
+    return action()
+
+
+def _may_install(error: MissingError, *, yes: bool) -> bool:
+    embedded = error.reasons.get("embedded")
+    if embedded is None or embedded.next_command != kafka_jars.INSTALL_COMMAND:
+        return False
+    if yes:
+        return True
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    size = f"{kafka_jars.size_bytes() / 1e6:.0f} MB"
+    say(f"There is no Kafka here yet. Apache's own jars ({size}, once) make one.")
+    return typer.confirm("Fetch them now?", default=True, err=True)
+
+
+@contextmanager
+def acquired(engine: str, provider: str | None = None, *, yes: bool) -> Iterator[Server]:
+    """`brokers.acquire` with the offer to fetch what is missing."""
+    with installing_if_asked(lambda: _Entered(engine, provider), yes=yes) as server:
+        yield server
+
+
+class _Entered:
+    """A session that was entered at once, so that what is missing shows before the block."""
+
+    def __init__(self, engine: str, provider: str | None) -> None:
+        self._session = brokers.acquire(engine, provider)
+        self._server = self._session.__enter__()
+
+    def __enter__(self) -> Server:
+        return self._server
+
+    def __exit__(self, *error: object) -> None:
+        self._session.__exit__(None, None, None)
