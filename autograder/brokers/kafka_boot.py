@@ -60,7 +60,7 @@ def prepare(announce: Callable[[], None] | None = None) -> bool:
 
 def _keep_checkpoint(java: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="ackademy-kafka-") as name:
-        kafka.EmbeddedRecipe(java).prepare(Path(name), Patience(120))
+        kafka.EmbeddedRecipe(java).prepare(Path(name), Patience())
         _put(Path(name) / "data" / "bootstrap.checkpoint", kafka.bootstrap_checkpoint())
 
 

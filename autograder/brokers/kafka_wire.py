@@ -32,6 +32,7 @@ class Answer:
     """What a broker says of itself. `release` is empty when it has no feature level (ZooKeeper)."""
 
     release: str
+    cluster_id: str
     advertised: tuple[tuple[str, int], ...]
 
 
@@ -84,10 +85,10 @@ def _first(url: str, timeout_s: float, ask: Callable[[socket.socket], T]) -> T:
 
 def _describe(connection: socket.socket) -> Answer:
     release = _ask_versions(connection)
-    advertised = _ask_metadata(connection)
+    advertised, cluster_id = _ask_metadata(connection)
     if not advertised:
         raise NotReadyError("the cluster has no broker in service")
-    return Answer(release, advertised)
+    return Answer(release, cluster_id, advertised)
 
 
 def _describe_with_coordinator(connection: socket.socket) -> Answer:
@@ -162,7 +163,7 @@ def _release(features: _Reader) -> str:
     return ""
 
 
-def _ask_metadata(connection: socket.socket) -> tuple[tuple[str, int], ...]:
+def _ask_metadata(connection: socket.socket) -> tuple[tuple[tuple[str, int], ...], str]:
     no_topics, no_auto_creation = struct.pack(">i", 0), b"\0"
     answer = _request(connection, _METADATA, 4, no_topics + no_auto_creation)
     answer.number("i")  # throttle time
@@ -171,7 +172,7 @@ def _ask_metadata(connection: socket.socket) -> tuple[tuple[str, int], ...]:
         answer.number("i")  # node id
         brokers.append((answer.string(), answer.number("i")))
         answer.string()  # rack
-    return tuple(brokers)
+    return tuple(brokers), answer.string()
 
 
 def _ask_coordinator(connection: socket.socket) -> None:

@@ -82,7 +82,7 @@ class NatsRecipe:
                 return None  # half written
         return None
 
-    def ready(self, url: str) -> str:
+    def ready(self, folder: Path, url: str) -> str:
         """Ask JetStream about the account."""
         return nats_wire.probe(url)
 

@@ -7,6 +7,7 @@ because importing a client costs more than starting the server.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import ssl
@@ -41,16 +42,19 @@ def probe(url: str, *, timeout_s: float = 5.0) -> str:
 def _probe_one(url: str, timeout_s: float) -> str:
     parts = urlsplit(url if "://" in url else f"nats://{url}")
     host, port = parts.hostname or "127.0.0.1", parts.port or 4222
-    with socket.create_connection((host, port), timeout=timeout_s) as connection:
-        connection.settimeout(timeout_s)
+    with contextlib.ExitStack() as open_sockets:
+        connection = socket.create_connection((host, port), timeout=timeout_s)
+        open_sockets.enter_context(connection)
         # the INFO line comes in the clear even when TLS follows, and nothing follows it unasked
-        line = connection.makefile("rb", buffering=0).readline()
+        with connection.makefile("rb", buffering=0) as unbuffered:
+            line = unbuffered.readline()
         if not line.startswith(b"INFO "):
             raise NotReadyError(f"{host}:{port} answers, but not as a NATS server")
         info: dict[str, Any] = json.loads(line[5:])
         if parts.scheme == "tls" or info.get("tls_required"):
             context = ssl.create_default_context()
-            connection = context.wrap_socket(connection, server_hostname=host)  # noqa: PLW2901 - the same connection, wrapped
+            connection = context.wrap_socket(connection, server_hostname=host)
+            open_sockets.enter_context(connection)
         with connection.makefile("rwb") as stream:
             _log_in(stream, parts.username, parts.password)
             _ask_jetstream(stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import socket
 import subprocess
@@ -28,7 +29,6 @@ if not os.read(0, 1):
     os._exit(0)
 null = os.open(os.devnull, os.O_RDWR)
 os.dup2(null, 0)
-os.closerange(3, 64)
 os.execv(sys.argv[2], sys.argv[2:])
 """
 
@@ -153,9 +153,13 @@ class CalledOffError(Exception):
 class Patience:
     """How long a start may take, and whether somebody has called it off."""
 
-    def __init__(self, timeout_s: float) -> None:
-        self._deadline = time.monotonic() + timeout_s
+    def __init__(self) -> None:
+        self._deadline = math.inf
         self._off = threading.Event()
+
+    def limit(self, timeout_s: float) -> None:
+        """From now on, this long."""
+        self._deadline = time.monotonic() + timeout_s
 
     def call_off(self) -> None:
         """Make the next `wait` raise, from any thread."""

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from autograder.brokers import (
     kafka,
+    kafka_local,
     kafka_wire,
     nats,
     nats_wire,
@@ -70,8 +71,9 @@ class External:
         return f"ACKADEMY_{self.engine.upper()}_URL"
 
     def missing(self) -> Missing | None:
-        """Only whether it is named: a named server that is down is an error, not a reason to
-        quietly use another one.
+        """Say whether it is named.
+
+        A named server that is down is an error, not a reason to quietly use another one.
         """
         if os.environ.get(self.variable, "").strip():
             return None
@@ -170,7 +172,7 @@ TABLE: Mapping[str, Sequence[Provider]] = {
         External("kafka"),
         Warm("kafka"),
         Started("kafka", "embedded", kafka.embedded),
-        Started("kafka", "local", kafka.local),
+        Started("kafka", "local", kafka_local.local),
     ),
 }
 

@@ -41,15 +41,15 @@ class Record:
     pid: int = 0
     started: str = ""
     started_at: float = 0.0  # seconds since the epoch, for people
-    owner_pid: int = 0  # 0: a warm server, which nobody owns
+    owner_pid: int = 0  # 0: a warm server, which nobody owns; while it starts, `up` does
     owner_started: str = ""
     machine: str = field(default_factory=platform.node)
     format: int = _FORMAT
-    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    name: str = ""
 
     @property
     def warm(self) -> bool:
-        """Whether it was started to stay."""
+        """Whether it is ready and was started to stay."""
         return self.owner_pid == 0
 
     @property
@@ -105,20 +105,27 @@ def locked(name: str) -> Iterator[None]:
         yield
 
 
-def new(engine: str, provider: str, *, warm: bool) -> Record:
-    """A record and its throwaway folder, both on disk, owned by this process unless warm."""
-    folder = tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{engine}-")
-    owner = 0 if warm else os.getpid()
+def new(engine: str, provider: str) -> Record:
+    """A record and then its throwaway folder, on disk, owned by this process."""
+    name = uuid.uuid4().hex
+    folder = Path(tempfile.gettempdir()) / f"{_FOLDER_PREFIX}{engine}-{name[:12]}"
     record = Record(
         engine=engine,
         provider=provider,
-        folder=folder,
-        owner_pid=owner,
-        owner_started=(process.start_mark(owner) or "") if owner else "",
+        folder=str(folder),
+        owner_pid=os.getpid(),
+        owner_started=process.start_mark(os.getpid()) or "",
         started_at=time.time(),
+        name=name,
     )
     save(record)
+    folder.mkdir(mode=0o700)
     return record
+
+
+def keep_warm(record: Record) -> Record:
+    """Make nobody the owner: the server stays until `down`."""
+    return save(record, owner_pid=0, owner_started="")
 
 
 def save(record: Record, **changes: str | int) -> Record:
@@ -136,10 +143,13 @@ def all_records() -> list[Record]:
     found = []
     for path in sorted((state_folder() / "servers").glob("*.json")):
         try:
-            record = Record(**json.loads(path.read_text(encoding="utf-8")))
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if data["format"] != _FORMAT:
+                continue  # another version's to clean up
+            record = Record(**data)
         except FileNotFoundError:
             continue  # its owner stopped it between our two looks
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, KeyError):
             path.unlink(missing_ok=True)
             continue
         if record.machine == platform.node():  # a home folder may be shared between machines
@@ -148,8 +158,12 @@ def all_records() -> list[Record]:
 
 
 def discard(record: Record) -> None:
-    """End the record's process, delete its folder, then forget it, in this order."""
-    process.kill(record.pid, record.started)
+    """End the record's process, delete its folder, then forget it, in this order.
+
+    A process that cannot be ended keeps its record, so that the next start tries again.
+    """
+    if not process.kill(record.pid, record.started):
+        return
     folder = Path(record.folder)
     if folder.name.startswith(_FOLDER_PREFIX):  # a damaged record must not cost anybody's files
         shutil.rmtree(folder, ignore_errors=True)
@@ -158,7 +172,7 @@ def discard(record: Record) -> None:
 
 def discard_orphans() -> list[Record]:
     """Clean up after owners that are gone; returns what was cleaned."""
-    orphans = [record for record in all_records() if record.orphaned and not _starting(record)]
+    orphans = [record for record in all_records() if record.orphaned]
     for record in orphans:
         discard(record)
     return orphans
@@ -173,11 +187,6 @@ def told(cleaned: Iterable[Record]) -> tuple[str, ...]:
         else f"Cleaned up a {record.engine} server that an earlier run had left behind."
         for record in cleaned
     )
-
-
-def _starting(record: Record) -> bool:
-    """A warm server between its record and its process, at most for a moment."""
-    return record.warm and record.pid == 0 and time.time() - record.started_at < 60
 
 
 def _path(record: Record) -> Path:

@@ -13,8 +13,6 @@ from autograder.brokers.process import CalledOffError, Patience
 from autograder.brokers.providers import Provider
 from autograder.brokers.server import Server
 
-_PATIENCE_S = 120.0
-
 
 class Session:
     """What `acquire` returns: a context manager, both kinds, for one use.
@@ -30,7 +28,7 @@ class Session:
         self._name = provider
         self._provider: Provider | None = None
         self._server: Server | None = None
-        self._patience = Patience(_PATIENCE_S)
+        self._patience = Patience()
         self._thread: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Server:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from autograder.brokers import process, records
-from autograder.brokers.process import CalledOffError, Gated, Patience
+from autograder.brokers.process import Gated, Patience
 from autograder.brokers.server import NotReadyError, Server
 from autograder.model import GraderError
 
@@ -54,8 +54,14 @@ class Recipe(Protocol):
     def url(self, folder: Path) -> str | None:
         """Where the server listens; None while it has not said so yet."""
 
-    def ready(self, url: str) -> str:
-        """One protocol round trip; returns the version or raises `NotReadyError`."""
+    def ready(self, folder: Path, url: str) -> str:
+        """One protocol round trip with the very server of `folder`; returns its version.
+
+        Raises
+        ------
+        NotReadyError
+            It does not answer yet, or somebody else does.
+        """
 
 
 class _PortTakenError(Exception):
@@ -73,7 +79,8 @@ def start(recipe: Recipe, *, warm: bool = False, patience: Patience | None = Non
     process.CalledOffError
         `patience` was called off.
     """
-    patience = patience or Patience(recipe.start_timeout_s)
+    patience = patience or Patience()
+    patience.limit(recipe.start_timeout_s)
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(_PortTakenError):
             return _start_once(recipe, patience, warm=warm)
@@ -92,7 +99,7 @@ def stop(server: Server) -> None:
 
 def _start_once(recipe: Recipe, patience: Patience, *, warm: bool) -> Server:
     with _machine_errors_explained(recipe.engine):
-        record = records.new(recipe.engine, recipe.provider, warm=warm)
+        record = records.new(recipe.engine, recipe.provider)
         try:
             command = recipe.prepare(Path(record.folder), patience)
             gated = Gated(
@@ -105,7 +112,8 @@ def _start_once(recipe: Recipe, patience: Patience, *, warm: bool) -> Server:
             record = records.save(record, pid=gated.pid, started=gated.mark)
             gated.release()
             url, version = _wait_ready(recipe, record, gated, patience)
-            return records.save(record, url=url, version=version).server()
+            record = records.save(record, url=url, version=version)
+            return (records.keep_warm(record) if warm else record).server()
         except BaseException:  # Ctrl-C and a called-off start must leave nothing either
             records.discard(record)
             raise
@@ -121,7 +129,7 @@ def _wait_ready(
         running = gated.running
         if url := recipe.url(folder):
             try:
-                return url, recipe.ready(url)
+                return url, recipe.ready(folder, url)
             except NotReadyError as error:
                 why = str(error)
         if not running:
@@ -168,8 +176,6 @@ def quote_log(log: Path | None, *, count: int = 8) -> str:
 def _machine_errors_explained(engine: str) -> Iterator[None]:
     try:
         yield
-    except (CalledOffError, TimeoutError):
-        raise
     except OSError as error:
         full = error.errno in _NO_ROOM
         sentence = (
