@@ -14,7 +14,9 @@ def guarantee(check: Callable[[History], Verdict]) -> Guarantee:
     """Register a check under its own name. Use as a decorator."""
     sentence, _, description = inspect.cleandoc(check.__doc__ or "").partition("\n")
     if not sentence:
-        raise ValueError(f"{check.__name__} needs a docstring: its first line is what students read")
+        raise ValueError(
+            f"{check.__name__} needs a docstring: its first line is what students read"
+        )
     entry = Guarantee(check.__name__, sentence, description.strip(), check)
     if _CATALOGUE.setdefault(entry.name, entry) is not entry:
         raise ValueError(f"two guarantees are called {entry.name}")
@@ -38,11 +40,17 @@ def find(name: str) -> Guarantee:
 def judge(history: History, guarantees: Iterable[Guarantee]) -> dict[str, Verdict]:
     """Every declared guarantee's verdict on one history.
 
-    A submission that cannot be graded at all (a `BROKEN` event) has kept no promise: each
-    guarantee fails with that sentence, so that nothing seen is never a pass.
+    A submission that cannot be graded at all (a `BROKEN` event), or that raised before it took a
+    single message, has kept no promise: each guarantee fails with that sentence, so that nothing
+    seen is never a pass.
     """
     broken = history.of(Kind.BROKEN)
     if broken:
         sentence = broken[0].detail.partition("\n")[0].partition(": ")[2]
         return {each.name: failed(sentence, broken[:1]) for each in guarantees}
+    raised = history.of(Kind.RUN_RAISED)
+    if raised and not history.of(Kind.TAKEN) and not history.of(Kind.FAULT):
+        what = raised[0].detail.partition("\n")[0]
+        sentence = f"the function raised {what} before it took a single message"
+        return {each.name: failed(sentence, raised[:1]) for each in guarantees}
     return {each.name: each(history) for each in guarantees}

@@ -1,0 +1,169 @@
+"""Isolation: what one failing message may cost the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autograder.checks.expectations import Expectation, read_expectations, stood_still
+from autograder.checks.ledger import Level, after, before, of_process, running, unfinished
+from autograder.checks.lives import Life, Lives, read_lives
+from autograder.checks.phrases import (
+    counted,
+    delivery_places,
+    first_line,
+    moment,
+    some,
+    were,
+    witness,
+)
+from autograder.checks.registry import guarantee
+from autograder.model import History, Kind, Verdict, Wait, failed, inconclusive, passed
+
+
+@guarantee
+def one_failure_is_one_failure(history: History) -> Verdict:
+    """A handler that fails takes nothing else with it: no other handler, no worker, not the pool.
+
+    Wrong when a handler is cancelled though nobody stopped, cancelled or killed the pool (by a
+    TaskGroup whose task failed, or by a timeout of the pool's own, which the contract does not
+    have); when run() raises after a failure, or returns with messages left; when after failures
+    the pool stands with fewer handlers at work than it has workers, though messages are within its
+    reach.
+
+    Tolerated: anything after a stop, a kill or a cancelled run(). A pass needs evidence that no
+    slot was lost: all workers busy again after a failure, or a handler begun after as many failures
+    as there are workers.
+    """
+    lives = read_lives(history)
+    cancelled = [p for p in history.places[Kind.CANCELLED] if _unasked(history, lives, p)]
+    if cancelled:
+        return _others_cancelled(history, cancelled)
+    failures = history.places[Kind.FAILED]
+    if not failures:
+        return inconclusive("No handler failed.")
+    ended = _ended_by_failure(history, lives)
+    if ended is not None:
+        return _pool_ended(history, ended)
+    for each in stood_still(history):
+        if each.place < lives[each.process].told and lost_slots(history, each):
+            return _shrunk(history, each)
+    if _unclear_end(history):
+        return inconclusive("Time ran out before the other messages were handled.")
+    if _kept_its_slots(history, failures):
+        return passed(f"{counted(len(failures), 'failure')}, and every worker went on.")
+    return inconclusive("Too little happened after the failures to tell whether a worker was lost.")
+
+
+def lost_slots(history: History, each: Expectation) -> int:
+    """How many slots the failures before this standstill cost; 0 if it has another cause.
+
+    A pool that never had more handlers at work than now has lost none, unless those missing are
+    exactly as many as failed: poison that fails at once never shows up beside other handlers.
+    """
+    failures = _failures_before(history, each.process, each.place)
+    asked = each.wanted.get("running", 0)
+    missing = history.workers - each.busy
+    has_work = each.within_reach > 0 or each.busy < asked <= history.workers
+    if each.wait != Wait.STALLED or not failures or missing <= 0 or not has_work:
+        return 0
+    peak = running(history).get(each.process, Level()).peak(until=each.place)
+    explained = peak > each.busy or each.busy == max(0, history.workers - len(failures))
+    return missing if explained else 0
+
+
+def _failures_before(history: History, process: int, place: int) -> list[int]:
+    return of_process(history, before(history.places[Kind.FAILED], place), process)
+
+
+def _unasked(history: History, lives: Lives, place: int) -> bool:
+    life = lives[history.events[place].process]
+    return place < min(life.told, life.over)
+
+
+def _others_cancelled(history: History, cancelled: Sequence[int]) -> Verdict:
+    first = history.events[cancelled[0]]
+    failures = _failures_before(history, first.process, cancelled[0])
+    names = some(history.events[place].message for place in cancelled)
+    count = len(cancelled)
+    if not failures:
+        return failed(
+            f"{counted(count, 'running handler')} {were(count)} cancelled though nothing had failed "
+            f"and nobody had stopped the pool: {names}.",
+            witness(history, delivery_places(history, first.delivery)),
+            "Is there a timeout of your own around the handler?",
+        )
+    cause = history.events[failures[-1]]
+    return failed(
+        f"{cause.message} failed at {moment(history, failures[-1])}, and "
+        f"{counted(count, 'other handler')} {were(count)} cancelled: {names}.",
+        witness(history, [*delivery_places(history, cause.delivery)[:4], *cancelled[:4]]),
+        "Do the handlers share a TaskGroup (or a gather) that a failing one tears down?",
+    )
+
+
+def _ended_by_failure(history: History, lives: Lives) -> Life | None:
+    """The last process, if after a failure run() raised, or returned unasked and left messages."""
+    life = lives.last
+    if life is None or life.over >= life.told:
+        return None
+    if not _failures_before(history, life.process, life.over):
+        return None
+    return life if life.over == life.raised or unfinished(history) else None
+
+
+def _pool_ended(history: History, life: Life) -> Verdict:
+    last = _failures_before(history, life.process, life.over)[-1]
+    event, cause = history.events[life.over], history.events[last]
+    words = {
+        Kind.RUN_RAISED: f"run() raised {first_line(event.detail, 'an exception')}",
+        Kind.RUN_RETURNED: "run() returned",
+    }.get(event.kind, "the process ended")
+    return failed(
+        f"{cause.message} failed ({cause.detail or 'error'}) at {moment(history, last)}, and {words} "
+        f"at {moment(history, life.over)} with {counted(len(unfinished(history)), 'message')} left.",
+        witness(history, [*delivery_places(history, cause.delivery)[:6], life.over]),
+        "Is there an `except` around each call of the handler, inside the worker's loop?",
+    )
+
+
+def _shrunk(history: History, each: Expectation) -> Verdict:
+    failures = _failures_before(history, each.process, each.place)
+    given_back = {event.delivery for event in history.of(Kind.REQUEUE, Kind.GIVE_UP)}
+    slip = "Does the exception end the worker's loop, for want of an `except` inside the loop?"
+    if all(history.events[place].delivery in given_back for place in failures):
+        slip = "Is a slot (of a semaphore, a task set) given back only when the handler succeeds?"
+    return failed(
+        f"After {counted(len(failures), 'failure')}, {each.busy} of {history.workers} workers were "
+        f"at work and the pool stood, with {counted(each.within_reach, 'message')} within reach "
+        f"({moment(history, each.place)}).",
+        witness(history, [*failures[:5], each.place]),
+        slip,
+    )
+
+
+def _unclear_end(history: History) -> bool:
+    """Whether healthy messages may only have wanted more time."""
+    late = any(each.wait == Wait.LATE for each in read_expectations(history))
+    return (history.truncated or late) and bool(unfinished(history))
+
+
+def _kept_its_slots(history: History, failures: Sequence[int]) -> bool:
+    """Whether something after a failure shows that no worker was lost."""
+    workers = history.workers
+    met = [
+        each
+        for each in read_expectations(history)
+        if each.wait == Wait.MET and each.wanted.get("running", 0) >= workers
+    ]
+    for process, level in running(history).items():
+        mine = of_process(history, failures, process)
+        if not mine:
+            continue
+        if level.peak(since=mine[0]) >= workers:
+            return True
+        if any(each.process == process and each.place > mine[0] for each in met):
+            return True
+        starts = history.places[Kind.STARTED]
+        if len(mine) >= workers and of_process(history, after(starts, mine[workers - 1]), process):
+            return True
+    return False

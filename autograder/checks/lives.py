@@ -1,0 +1,93 @@
+"""The subject's processes, as the rare events of a history tell them."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from autograder.model import History, Kind
+
+NEVER = sys.maxsize
+"""A place after every event: what has not happened is later than all that has."""
+
+_RARE = (
+    Kind.SPAWNED,
+    Kind.RUN_STARTED,
+    Kind.STOP_SET,
+    Kind.STOP_IN_FORCE,
+    Kind.RUN_RETURNED,
+    Kind.RUN_RAISED,
+    Kind.EXITED,
+    Kind.FAULT,
+)
+_FIELDS = {
+    Kind.STOP_SET: "stop_set",
+    Kind.STOP_IN_FORCE: "stop_in_force",
+    Kind.RUN_RETURNED: "returned",
+    Kind.RUN_RAISED: "raised",
+    Kind.EXITED: "exited",
+}
+_FAULTS = {"kill": "killed", "died": "killed", "terminate": "terminated", "cancel": "cancelled"}
+_KILLED = ("signal 9", "signal SIGKILL")  # only the examiner, or the machine, kills like this
+
+
+@dataclass(slots=True)
+class Life:
+    """One subject process. Every field but the first is a place in the history."""
+
+    process: int
+    began: int = 0
+    stop_set: int = NEVER
+    stop_in_force: int = NEVER
+    terminated: int = NEVER  # the examiner sent SIGTERM
+    cancelled: int = NEVER  # the examiner cancelled run()
+    killed: int = NEVER  # by the examiner, at the end of a run, or by work that kills its process
+    returned: int = NEVER
+    raised: int = NEVER
+    exited: int = NEVER
+
+    @property
+    def told(self) -> int:
+        """When anybody first asked this process to end: before, it has to go on working."""
+        return min(self.stop_set, self.terminated, self.cancelled, self.killed)
+
+    @property
+    def over(self) -> int:
+        """When the student's function was done, in whatever way."""
+        return min(self.returned, self.raised, self.exited, self.killed)
+
+    def note(self, field: str, place: int) -> None:
+        """Remember the first place where something happened."""
+        setattr(self, field, min(place, getattr(self, field)))
+
+
+class Lives(dict[int, Life]):
+    """All processes in the order of their beginning; an unknown one did nothing in particular."""
+
+    def __missing__(self, process: int) -> Life:
+        return Life(process)
+
+    @property
+    def last(self) -> Life | None:
+        """The process that was there at the end."""
+        return next(reversed(self.values()), None)
+
+
+def read_lives(history: History) -> Lives:
+    """What became of each process."""
+    lives, current = Lives(), 0
+    for place in history.where(*_RARE):
+        event = history.events[place]
+        process = event.process or current  # a fault without a number meets the process of its day
+        if event.kind in {Kind.SPAWNED, Kind.RUN_STARTED}:
+            current = process
+        life = lives.setdefault(process, Life(process, place))
+        if event.kind is Kind.FAULT:
+            field = _FAULTS.get(event.detail.partition(" ")[0])
+        else:
+            field = _FIELDS.get(event.kind)
+        if field:
+            life.note(field, place)
+        if event.kind is Kind.EXITED and event.detail.startswith(_KILLED):
+            life.note("killed", place)
+    return lives

@@ -1,0 +1,210 @@
+"""Loss and invention: every message is handled or still there, and no other is."""
+
+from __future__ import annotations
+
+from autograder.checks.expectations import Expectation, read_expectations, stood_still
+from autograder.checks.ledger import CALLS, ENDS, FINAL, before, ids, unfinished
+from autograder.checks.lives import Life, read_lives
+from autograder.checks.phrases import counted, first_line, message_places, moment, some, witness
+from autograder.checks.registry import guarantee
+from autograder.model import Event, History, Kind, Verdict, Wait, failed, inconclusive, passed
+
+
+@guarantee
+def no_message_is_lost(history: History) -> Verdict:
+    """Every message the broker confirmed is handled to the end, or still waits with the broker.
+
+    Wrong when a message was settled for good (acked, or given up) and no handler ever finished it;
+    when the broker has nothing left of a message that was never finished; when messages were left
+    waiting by a pool that stood still, or that ended although nobody had asked it to; when a
+    handler is called with a message that nobody published.
+
+    Tolerated: handling a message twice (the broker promises at least once); giving one up after
+    `Permanent`; messages that wait with the broker after a stop, a kill or a cancelled run; a
+    message published and never confirmed may appear or not. A message acked unfinished that the
+    broker still counts as its own is not lost yet: Kafka commits after `ack()` returned, and what
+    lies above the committed offset is delivered again. Time that ran out is no loss.
+    """
+    known = ids(history, Kind.PUBLISHED) | ids(history, Kind.CONFIRMED)
+    invented = ids(history, Kind.STARTED) - known - {""}
+    if invented:
+        return _invented(history, invented)
+    confirmed = ids(history, Kind.CONFIRMED)
+    if not confirmed:
+        return inconclusive("No message was confirmed by the broker.")
+    undone = unfinished(history)
+    if undone:
+        verdict = _lost(history, confirmed, undone) or _left_waiting(history, confirmed, undone)
+        return verdict or _still_there(history, confirmed, undone)
+    if history.truncated:
+        return inconclusive("Time ran out before the run was complete.")
+    return passed(
+        f"All {counted(len(confirmed), 'confirmed message')} reached the end of the work."
+    )
+
+
+def _invented(history: History, invented: set[str]) -> Verdict:
+    first = min(
+        place for place in history.places[Kind.STARTED] if history.events[place].message in invented
+    )
+    name = history.events[first].message
+    return failed(
+        f"The handler was called with {counted(len(invented), 'message')} that nobody published: "
+        f"{some(sorted(invented))}.",
+        witness(history, message_places(history, name)),
+        "Is a message made up, or changed, between the source and the handler?",
+    )
+
+
+def _lost(history: History, confirmed: set[str], undone: set[str]) -> Verdict | None:
+    lost = _lost_messages(history, confirmed, undone)
+    if not lost:
+        return None
+    order = [event.message for event in history.of(Kind.CONFIRMED) if event.message in lost]
+    story = message_places(history, order[0])
+    places = [*story, *_killed_in_hand(history, lost)]
+    return failed(
+        f"{len(lost)} of {counted(len(confirmed), 'confirmed message')} were never finished and "
+        f"will not come back{_where(history, confirmed, lost)}: {some(order)}.",
+        witness(history, places),
+        _slip_of_loss(history.at(story)),
+    )
+
+
+def _lost_messages(history: History, confirmed: set[str], undone: set[str]) -> set[str]:
+    """Those that are gone for good: by the broker's counters where it has them, else by the calls."""
+    settled = _settled_for_good(history) & undone
+    waiting, unsettled = history.broker.waiting, history.broker.unsettled
+    if waiting < 0 or unsettled < 0:
+        drained = any(each.wait == Wait.DRAINED for each in stood_still(history))
+        return undone if drained else settled
+    called = ids(history, Kind.ACK) | ids(history, Kind.GIVE_UP)
+    must_be_left = undone | (confirmed - called)
+    gone = len(must_be_left) - (waiting + unsettled)
+    if gone <= 0:
+        return set()
+    return settled or (undone & called) or undone
+
+
+def _settled_for_good(history: History) -> set[str]:
+    """Messages with an ack() or nack(requeue=False) that returned."""
+    events = history.events
+    calls = {events[p].delivery: events[p].message for p in history.where(*FINAL)}
+    settled = {events[p].delivery for p in history.places[Kind.SETTLED]}
+    return {message for delivery, message in calls.items() if delivery in settled}
+
+
+def _killed_in_hand(history: History, lost: set[str]) -> list[int]:
+    """The faults that ended processes while they had lost messages in hand."""
+    lives = read_lives(history)
+    processes = {e.process for e in history.of(Kind.TAKEN) if e.message in lost}
+    kills = [lives[process].killed for process in processes]
+    return [place for place in kills if place < len(history.events)]
+
+
+def _where(history: History, confirmed: set[str], lost: set[str]) -> str:
+    """Which part of the stream is missing, if it is a part that tells something."""
+    if len(lost) == len(confirmed) or len(lost) == 1:
+        return ""
+    order = list(dict.fromkeys(event.message for event in history.of(Kind.CONFIRMED)))
+    if set(order[: len(lost)]) == lost:
+        return f" (the first {len(lost)})"
+    if set(order[-len(lost) :]) == lost:
+        return f" (the last {len(lost)})"
+    return ""
+
+
+def _slip_of_loss(story: tuple[Event, ...]) -> str:
+    """What had become of the handler when the message was settled."""
+    state = call = ""
+    for event in story:
+        if event.kind in CALLS:
+            call = event.kind
+            if event.kind in FINAL:
+                break
+        elif event.kind in {Kind.TAKEN, Kind.STARTED, *ENDS}:
+            state = event.kind
+    slips: dict[tuple[str, str], str] = {
+        (Kind.TAKEN, Kind.ACK): "Is a message acked when it is taken, before its handler has run?",
+        (Kind.STARTED, Kind.ACK): "Does ack() run beside the handler instead of after it?",
+        (Kind.FAILED, Kind.ACK): "Does ack() sit in a `finally`, where it follows a failure too?",
+        (Kind.CANCELLED, Kind.ACK): "Is a message acked although its handler was cancelled?",
+        (
+            Kind.TAKEN,
+            Kind.GIVE_UP,
+        ): "Are messages that never started given up instead of given back?",
+        (
+            Kind.FAILED,
+            Kind.GIVE_UP,
+        ): "Is every failure treated as permanent, the transient ones too?",
+        (Kind.CANCELLED, Kind.GIVE_UP): "Is a cancelled handler treated as a permanent failure?",
+    }
+    return slips.get((state, call), "Is a message taken from the source and then forgotten?")
+
+
+def _left_waiting(history: History, confirmed: set[str], undone: set[str]) -> Verdict | None:
+    """Messages nobody touched, because the pool stood still or went away unasked."""
+    lives = read_lives(history)
+    count = f"{len(undone)} of {counted(len(confirmed), 'confirmed message')} were left waiting"
+    for each in stood_still(history):
+        if each.place < lives[each.process].told and not each.held:
+            words = "its event loop was blocked" if each.wait == Wait.BLOCKED else "the pool stood"
+            return failed(
+                f"{count}: {words} from about {moment(history, each.place)} on, with "
+                f"{each.in_hand} in hand and {each.busy} handlers at work.",
+                witness(history, _last_signs(history, each.place)),
+                _slip_of_standing(each),
+            )
+    last = lives.last
+    if last is not None and last.over < last.told:
+        return failed(
+            f"{count}: {_how_it_ended(history, last)} at {moment(history, last.over)}, although "
+            "nobody had asked it to stop.",
+            witness(history, _last_signs(history, last.over)),
+            _slip_of_ending(history, last),
+        )
+    return None
+
+
+def _last_signs(history: History, place: int) -> list[int]:
+    """The last few things the pool did before this place, what failed first, and the place."""
+    signs = before(history.where(Kind.TAKEN, Kind.STARTED, *ENDS, *CALLS), place)
+    failures = before(history.places[Kind.FAILED], place)
+    return [*failures[:1], *signs[-6:], place]
+
+
+def _slip_of_standing(each: Expectation) -> str:
+    if each.wait == Wait.BLOCKED:
+        return "Is there a call that blocks the thread (time.sleep, a lock, a loop without await)?"
+    if each.in_hand > each.busy:
+        return "Is a message taken and put where no living worker will ever get it?"
+    return "Has the loop that takes messages ended, or does it wait for a slot nobody gives back?"
+
+
+def _slip_of_ending(history: History, life: Life) -> str:
+    if life.raised == life.over:
+        return "Can an exception, of a handler or of your own code, leave run()?"
+    if life.returned == life.over:
+        return "Does run() return when there is nothing to take for a moment?"
+    return "Does something end the process: sys.exit, os._exit?"
+
+
+def _how_it_ended(history: History, life: Life) -> str:
+    event = history.events[life.over]
+    if event.kind is Kind.RUN_RAISED:
+        return f"run() raised {first_line(event.detail, 'an exception')}"
+    if event.kind is Kind.RUN_RETURNED:
+        return "run() returned"
+    return f"the process ended ({event.detail or 'no status'})"
+
+
+def _still_there(history: History, confirmed: set[str], undone: set[str]) -> Verdict:
+    """Undone, and nothing says that the student is to blame: still the broker's, or unknown."""
+    if history.truncated or any(e.wait != Wait.MET for e in read_expectations(history)):
+        return inconclusive(
+            f"{counted(len(undone), 'message')} of {len(confirmed)} still waited when the run ended."
+        )
+    finished = len(confirmed) - len(undone)
+    if not finished and history.broker.waiting < 0:
+        return inconclusive("No message was finished, and the broker cannot tell what it has left.")
+    return passed(f"{finished} were finished; {len(undone)} still wait with the broker.")

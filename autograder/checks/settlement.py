@@ -1,0 +1,249 @@
+"""Settlement: what may be said to the broker, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autograder.checks.expectations import stood_still
+from autograder.checks.ledger import CALLS, ENDS, FINAL, after, first_place
+from autograder.checks.lives import NEVER, Lives, read_lives
+from autograder.checks.phrases import counted, delivery_places, moment, some, were, witness
+from autograder.checks.registry import guarantee
+from autograder.model import History, Kind, Verdict, failed, inconclusive, passed
+
+
+@guarantee
+def ack_follows_work(history: History) -> Verdict:
+    """A message is acked only after its handler has finished.
+
+    Wrong when `ack()` is called for a delivery whose handler was never started, or is still
+    running. An acked message is gone from the broker (AMQP 0-9-1 `basic.ack`, JetStream `+ACK`,
+    Kafka: below the committed offset), so a crash between ack and work loses it.
+
+    Not judged here: an ack after the handler failed or was cancelled, and anything settled after
+    run() itself was cancelled; see `failed_work_is_not_acked`. Each delivery counts by itself: that
+    another delivery of the same message was finished excuses nothing. An ack that came to nothing
+    (`SettleFailed`) counts, since the call was the mistake.
+    """
+    events, acks = history.events, history.places[Kind.ACK]
+    if not acks:
+        return inconclusive("Nothing was acked.")
+    finished = first_place(history, Kind.FINISHED)
+    early = [place for place in acks if finished.get(events[place].delivery, NEVER) > place]
+    if early:
+        early_here = _of_unended_work(history, early)
+        if early_here:
+            return _early(history, early_here, len(acks))
+    if len(early) == len(acks):
+        return inconclusive("No ack of finished work was seen.")
+    return passed(f"{counted(len(acks) - len(early), 'ack')}, each after its handler had finished.")
+
+
+def _of_unended_work(history: History, acks: Sequence[int]) -> list[int]:
+    """Acks of handlers that had not ended in any way, before run() was cancelled."""
+    failures, cancels = first_place(history, Kind.FAILED), first_place(history, Kind.CANCELLED)
+    lives = read_lives(history)
+    found = []
+    for place in acks:
+        event = history.events[place]
+        ended = min(failures.get(event.delivery, NEVER), cancels.get(event.delivery, NEVER))
+        if ended > place and lives[event.process].cancelled > place:
+            found.append(place)
+    return found
+
+
+def _early(history: History, early: Sequence[int], acks: int) -> Verdict:
+    started = first_place(history, Kind.STARTED)
+    deliveries = [history.events[place].delivery for place in early]
+    beside = [
+        d for d, place in zip(deliveries, early, strict=True) if started.get(d, NEVER) < place
+    ]
+    where = "while the handler was running" if beside else "before the handler had begun"
+    if beside and len(beside) < len(early):
+        where = "before the handler had finished"
+    slip = (
+        "Is the handler started as a task, and ack() called without waiting for it?"
+        if beside
+        else "Is ack() called when the message is taken, instead of after `await handle(message)`?"
+    )
+    names = some(history.events[place].message for place in early)
+    return failed(
+        f"{len(early)} of {counted(acks, 'ack')} came {where}: {names}.",
+        witness(history, delivery_places(history, deliveries[0])),
+        slip,
+    )
+
+
+@guarantee
+def failed_work_is_not_acked(history: History) -> Verdict:
+    """A message whose handler failed goes back to the broker, or is given up if it never will work.
+
+    After `Transient`, any other exception, or a `CancelledError` of the handler's own: a
+    `nack(requeue=True)` is right; ack and giving up are wrong. After `Permanent`:
+    `nack(requeue=False)` is right; ack and requeue are wrong. A handler that was cancelled from
+    outside has not done its work either: its message may be given back, or left unsettled if run()
+    itself was cancelled, and never acked or given up. Wrong as well: a failed message that is not
+    settled at all by a pool that stands still or has returned, and settling any message twice
+    (the port raises `AlreadySettled`).
+
+    Tolerated: trying again in place, if the ack follows a try that finished; giving back a
+    permanently failing message after `stop`; a settlement that fails (`SettleFailed`); nothing at
+    all once the process was killed or run() was cancelled or raised. Acks that came before the
+    failure belong to `ack_follows_work`.
+    """
+    twice = history.places[Kind.SETTLED_TWICE]
+    if twice:
+        return _twice(history, twice)
+    lives = read_lives(history)
+    book = _Failures(history)
+    wrong = [call for call in book.calls if _is_wrong(history, lives, book, call)]
+    if wrong:
+        return _wrong(history, book, wrong)
+    cut_short = _settled_after_cancel(history, lives)
+    if cut_short:
+        return _after_cancel(history, lives, cut_short)
+    unsettled = [place for place in book.unsettled() if _had_time(history, lives, place)]
+    if unsettled:
+        return _unsettled(history, unsettled)
+    if book.calls:
+        return passed(f"{counted(len(book.ends), 'failure')}, each answered as it asked for.")
+    if any(lives[event.process].cancelled < NEVER for event in history.of(Kind.CANCELLED)):
+        return passed("run() was cancelled, and nothing unfinished was settled.")
+    return inconclusive("No handler failed.")
+
+
+class _Failures:
+    """Handlers that failed or were cancelled, and what was then said to the broker."""
+
+    def __init__(self, history: History) -> None:
+        events = history.events
+        self.ends: dict[int, list[int]] = {}  # delivery -> how its handler ended, each time
+        for place in history.where(Kind.FAILED, Kind.CANCELLED):
+            self.ends.setdefault(events[place].delivery, []).append(place)
+        if self.ends:
+            for place in history.places[Kind.FINISHED]:
+                if events[place].delivery in self.ends:
+                    self.ends[events[place].delivery].append(place)
+        settled_before: set[int] = set()
+        self.calls: list[int] = []  # calls that followed an end of the handler
+        for kind in CALLS if self.ends else ():
+            for place in history.places[kind]:
+                delivery = events[place].delivery
+                if delivery in self.ends:
+                    settled_before.add(delivery)
+                    if min(self.ends[delivery]) < place:
+                        self.calls.append(place)
+        self.calls.sort()
+        self._settled = settled_before
+        self._events = events
+
+    def end_before(self, call: int) -> int:
+        """How the handler had last ended when this call came."""
+        ends = self.ends[self._events[call].delivery]
+        return max(place for place in ends if place < call)
+
+    def unsettled(self) -> list[int]:
+        """Failures after which nothing was said, not even before."""
+        events = self._events
+        return sorted(
+            max(ends)
+            for delivery, ends in self.ends.items()
+            if delivery not in self._settled and events[max(ends)].kind is Kind.FAILED
+        )
+
+
+def _is_wrong(history: History, lives: Lives, book: _Failures, call: int) -> bool:
+    said, ended = history.events[call].kind, history.events[book.end_before(call)]
+    if ended.kind is Kind.FINISHED:
+        return False
+    if ended.kind is Kind.FAILED and ended.detail == "permanent":
+        stopped = lives[ended.process].stop_set < call
+        return not (said is Kind.GIVE_UP or (said is Kind.REQUEUE and stopped))
+    return said is not Kind.REQUEUE
+
+
+def _settled_after_cancel(history: History, lives: Lives) -> list[int]:
+    """Messages settled for good, unfinished, after run() was cancelled."""
+    found: list[int] = []
+    for life in list(lives.values()):
+        if life.cancelled == NEVER:
+            continue
+        ended = {kind: first_place(history, kind) for kind in ENDS}
+        for place in after(history.where(*FINAL), life.cancelled):
+            event = history.events[place]
+            if event.process == life.process and all(
+                ended[kind].get(event.delivery, NEVER) > place for kind in ENDS
+            ):
+                found.append(place)
+    return sorted(found)
+
+
+def _had_time(history: History, lives: Lives, failure: int) -> bool:
+    """Whether the pool stood still, or returned in peace, with this failure unsettled."""
+    life = lives[history.events[failure].process]
+    if life.cancelled < NEVER:
+        return False
+    if failure < life.returned < min(life.killed, life.exited):
+        return True
+    return any(
+        failure < each.place and each.process == life.process and not each.held and each.in_hand
+        for each in stood_still(history)
+        if failure < life.told
+    )
+
+
+_SAID = {Kind.ACK: "acked", Kind.GIVE_UP: "given up", Kind.REQUEUE: "given back"}
+
+
+def _wrong(history: History, book: _Failures, wrong: Sequence[int]) -> Verdict:
+    call = history.events[wrong[0]]
+    end = history.events[book.end_before(wrong[0])]
+    how = "was cancelled" if end.kind is Kind.CANCELLED else f"failed ({end.detail or 'error'})"
+    if call.kind is Kind.ACK:
+        slip = "Does ack() also run after an exception: in a `finally`, or after an `except` that only logs?"
+    elif end.kind is Kind.CANCELLED:
+        slip = "Does `except BaseException` (or CancelledError) treat a cancelled handler as failed for good?"
+    elif call.kind is Kind.GIVE_UP:
+        slip = "Is every exception answered with nack(requeue=False), although only Permanent is for ever?"
+    else:
+        slip = (
+            "Is Permanent caught before the other exceptions, so that it is given up, not requeued?"
+        )
+    return failed(
+        f"{len(wrong)} of {counted(len(book.ends), 'failure')} {were(len(wrong))} answered wrongly: "
+        f"{call.message} {how} at {end.at:.3f} s and was {_SAID[call.kind]}.",
+        witness(history, delivery_places(history, call.delivery)),
+        slip,
+    )
+
+
+def _after_cancel(history: History, lives: Lives, found: Sequence[int]) -> Verdict:
+    first = history.events[found[0]]
+    fault = lives[first.process].cancelled
+    return failed(
+        f"run() was cancelled at {moment(history, fault)}, and {counted(len(found), 'message')} "
+        f"that no handler had finished {were(len(found))} settled for good: "
+        f"{some(history.events[place].message for place in found)}.",
+        witness(history, [*delivery_places(history, first.delivery), fault]),
+        "Does a `finally` or `except CancelledError` settle what is in hand?",
+    )
+
+
+def _unsettled(history: History, places: Sequence[int]) -> Verdict:
+    first = history.events[places[0]]
+    return failed(
+        f"{counted(len(places), 'failed message')} {were(len(places))} neither "
+        f"given back nor given up: {some(history.events[place].message for place in places)}.",
+        witness(history, delivery_places(history, first.delivery)),
+        "Does a failing handler's exception end its worker before nack() is reached?",
+    )
+
+
+def _twice(history: History, twice: Sequence[int]) -> Verdict:
+    first = history.events[twice[0]]
+    return failed(
+        f"{counted(len(twice), 'message')} {were(len(twice))} settled a second "
+        f"time: {some(history.events[place].message for place in twice)}.",
+        witness(history, delivery_places(history, first.delivery)),
+        "Can one message reach two of your calls of ack() and nack(), say in `except` and `finally`?",
+    )

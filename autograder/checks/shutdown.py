@@ -1,0 +1,308 @@
+"""Shutdown: nothing new after stop, and what is in hand is brought to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autograder.checks.expectations import Expectation, impeded, stood_still
+from autograder.checks.ledger import ENDS, FINAL, after, before, first_place, ids, of_process
+from autograder.checks.lives import NEVER, Life, read_lives
+from autograder.checks.phrases import (
+    counted,
+    delivery_places,
+    first_line,
+    moment,
+    some,
+    were,
+    witness,
+)
+from autograder.checks.registry import guarantee
+from autograder.model import History, Kind, Verdict, Wait, failed, inconclusive, passed
+
+PROMPT_S = 5.0  # the contract says 1 s; a loaded machine may need more
+_ACTIVITY = frozenset(Kind) - {
+    Kind.EXPECTED,
+    Kind.SOURCE_STOPPED,
+    Kind.PUBLISHED,
+    Kind.CONFIRMED,
+}
+
+
+@guarantee
+def stop_means_no_new_work(history: History) -> Verdict:
+    """Once `stop` is set, no further message is taken.
+
+    Takes count from `STOP_IN_FORCE` on, some loop turns after the event was set: one that completes
+    in the very turn of the stop is nobody's fault. Starting a handler for a message that had been
+    taken before is not new work. If `stop` is set before run() is called, nothing may be taken at
+    all. Counted per process: the next one, after a restart, works again. A pass needs a
+    temptation: a message that had not been taken when the stop came.
+    """
+    lives = read_lives(history)
+    stopped = [life for life in lives.values() if life.stop_in_force < NEVER]
+    for life in stopped:
+        late = _taken_after(history, life)
+        if late:
+            return _new_work(history, life, late)
+    if not stopped:
+        return inconclusive("No stop was seen in force.")
+    if all(life.over == NEVER for life in stopped):
+        return inconclusive("Time ran out before the stopped pool came to its end.")
+    if not any(_had_more(history, life) for life in stopped):
+        return inconclusive(
+            "Every message had been taken before the stop: nothing was left to take."
+        )
+    return passed("Messages were waiting, and none was taken after the stop.")
+
+
+def _taken_after(history: History, life: Life) -> list[int]:
+    later = after(history.places[Kind.TAKEN], life.stop_in_force)
+    return of_process(history, later, life.process)
+
+
+def _had_more(history: History, life: Life) -> bool:
+    """Whether a message could have been taken after this stop: never taken, or given back."""
+    events, stop = history.events, life.stop_in_force
+    taken = of_process(history, before(history.places[Kind.TAKEN], stop), life.process)
+    finished = before(history.places[Kind.FINISHED], stop)
+    spoken_for = {events[place].message for place in (*taken, *finished)}
+    given_back = after(before(history.places[Kind.REQUEUE], life.over), stop)
+    return not ids(history, Kind.CONFIRMED) <= spoken_for or bool(
+        of_process(history, given_back, life.process)
+    )
+
+
+def _new_work(history: History, life: Life, late: Sequence[int]) -> Verdict:
+    takes = before(history.places[Kind.TAKEN], life.stop_in_force)
+    before_stop = of_process(history, takes, life.process)
+    if not before_stop:
+        slip = "Is `stop` looked at before the first message is taken?"
+    elif len(late) <= history.workers:
+        slip = "Does each worker take one more message before it looks at `stop`?"
+    else:
+        slip = "Is the loop over the source told to end, or does it drain the whole backlog?"
+    names = some(history.events[place].message for place in late)
+    return failed(
+        f"{counted(len(late), 'message')} {were(len(late))} taken after stop was in "
+        f"force at {moment(history, life.stop_in_force)}: {names}.",
+        witness(history, [*before_stop[-1:], life.stop_set, life.stop_in_force, *late[:5]]),
+        slip,
+    )
+
+
+@guarantee
+def shutdown_drains_in_flight(history: History) -> Verdict:
+    """When `stop` is set, what is in hand is finished and settled, or given back, and run() returns.
+
+    Wrong when, after the stop, a running handler is cancelled; when a message taken before is neither
+    settled nor given back by the time run() returns, or is settled for good without having been handled; when run() raises, or
+    does not return, or only after more than 5 s in which nothing happened (the contract says 1 s); when it leaves tasks
+    behind; when the process ends without run() having returned, or by a signal.
+
+    Tolerated: giving back what was taken (`nack(requeue=True)`), whether its handler had begun or
+    not, as long as handlers end by themselves; a settlement that fails because the connection is
+    gone; a permanent failure that is given up. A kill or a cancelled run() ends the duty. While the
+    examiner holds a handler at a gate, nobody has to return.
+    """
+    lives = read_lives(history)
+    drained = stops = 0
+    for life in lives.values():
+        told = life.stop_set if life.stop_set < NEVER else life.terminated
+        if told >= min(life.over, life.cancelled):
+            continue
+        stops += 1
+        for look in (
+            _cancelled,
+            _ended_badly,
+            _stands,
+            _unsettled,
+            _unhandled,
+            _left_behind,
+            _slow,
+        ):
+            verdict = look(history, life, told)
+            if verdict is not None:
+                return verdict
+        drained += life.returned < min(life.cancelled, life.killed)
+    if drained:
+        return passed("What was in hand at the stop was brought to its end, and run() returned.")
+    if stops:
+        return inconclusive("The run was over before run() had returned.")
+    return inconclusive("No stop was seen while the pool was at work.")
+
+
+def _duty_ends(life: Life) -> int:
+    """Where this process's duty to drain ended: with the end, or a fault that excuses the rest."""
+    return min(life.cancelled, life.killed, life.returned, life.raised, life.exited)
+
+
+def _cancelled(history: History, life: Life, told: int) -> Verdict | None:
+    cancels = after(before(history.places[Kind.CANCELLED], _duty_ends(life)), told)
+    places = of_process(history, cancels, life.process)
+    if not places:
+        return None
+    first = history.events[places[0]]
+    story = delivery_places(history, first.delivery)
+    acked = any(history.events[place].kind in FINAL for place in story)
+    return failed(
+        f"{counted(len(places), 'running handler')} {were(len(places))} cancelled after "
+        f"stop was set at {moment(history, told)}: "
+        f"{some(history.events[place].message for place in places)}.",
+        witness(history, [*story[:6], told, *places[1:3]]),
+        "Does the stop cancel the workers, and their messages get settled all the same?"
+        if acked
+        else "Does the stop cancel the tasks that handle, instead of only those that take?",
+    )
+
+
+def _ended_badly(history: History, life: Life, told: int) -> Verdict | None:
+    if min(life.cancelled, life.killed) < min(life.raised, life.exited):
+        return None
+    if life.raised < life.returned:
+        event = history.events[life.raised]
+        return failed(
+            f"run() raised {first_line(event.detail, 'an exception')} at {event.at:.3f} s, "
+            f"after stop was set at {moment(history, told)}; it should have returned.",
+            witness(history, [*_last_of(history, life, life.raised), told, life.raised]),
+            "Does a cancelled or failed task's exception come out of the last await in run()?",
+        )
+    if life.exited == NEVER:
+        return None
+    event = history.events[life.exited]
+    if event.detail.startswith("signal"):
+        return failed(
+            f"The process died by {event.detail} at {event.at:.3f} s instead of returning from run().",
+            witness(history, [*_last_of(history, life, life.exited), told, life.exited]),
+            "Does your code change what SIGTERM does, or send signals?",
+        )
+    if life.exited < life.returned:
+        return failed(
+            f"The process ended ({event.detail or 'no status'}) at {event.at:.3f} s before run() had returned.",
+            witness(history, [*_last_of(history, life, life.exited), told, life.exited]),
+            "Does something end the process: sys.exit, os._exit?",
+        )
+    return None
+
+
+def _last_of(history: History, life: Life, place: int) -> list[int]:
+    """The last few events of this process before a place."""
+    found: list[int] = []
+    for each in range(min(place, len(history.events)) - 1, -1, -1):
+        event = history.events[each]
+        if event.process == life.process and event.kind in _ACTIVITY:
+            found.append(each)
+        if len(found) == 4:
+            break
+    return found
+
+
+def _stands(history: History, life: Life, told: int) -> Verdict | None:
+    for each in stood_still(history):
+        if not told < each.place < _duty_ends(life) or each.process != life.process or each.held:
+            continue
+        if each.wait == Wait.DRAINED and not each.about_the_end:
+            continue
+        return failed(
+            f"run() had not returned at {moment(history, each.place)}, though stop was set at "
+            f"{moment(history, told)} and nothing moved any more; {each.in_hand} messages were in hand.",
+            witness(history, [*_last_of(history, life, each.place), told, each.place]),
+            _slip_of_standing(each),
+        )
+    return None
+
+
+def _slip_of_standing(each: Expectation) -> str:
+    if each.wait == Wait.BLOCKED:
+        return "Is there a call that blocks the thread, so that the loop cannot go on?"
+    if each.in_hand:
+        return "Does join() wait for messages whose workers were cancelled or have ended?"
+    return "Does something still wait for a message (a take, queue.get()) that will never come?"
+
+
+def _unsettled(history: History, life: Life, told: int) -> Verdict | None:
+    """Messages still in hand when run() returned."""
+    if life.returned > _duty_ends(life):
+        return None
+    events, end, process = history.events, life.returned, life.process
+    settled = {
+        events[place].delivery
+        for kind in (Kind.SETTLED, Kind.SETTLE_FAILED)
+        for place in before(history.places[kind], end)
+    }
+    takes = before(history.places[Kind.TAKEN], end)
+    left = [
+        place
+        for place in of_process(history, takes, process)
+        if events[place].delivery not in settled
+    ]
+    if not left:
+        return None
+    first = events[left[0]].delivery
+    story = [place for place in delivery_places(history, first) if place <= end]
+    kinds = {events[place].kind for place in story}
+    return failed(
+        f"run() returned at {moment(history, end)} with {counted(len(left), 'message')} in hand that "
+        f"{were(len(left))} neither settled nor given back: "
+        f"{some(events[place].message for place in left)}.",
+        witness(history, [*story[:5], told, end]),
+        _slip_of_unsettled(kinds),
+    )
+
+
+def _slip_of_unsettled(kinds: set[Kind]) -> str:
+    if Kind.STARTED not in kinds:
+        return "What becomes of messages that were taken and still waited for a worker at the stop?"
+    if kinds & set(ENDS):
+        return "Does run() wait until the settlements have returned too?"
+    return "Does run() wait for the handlers that are running when stop is set?"
+
+
+def _unhandled(history: History, life: Life, told: int) -> Verdict | None:
+    """Messages settled for good after the stop, though no handler had ended for them."""
+    calls = after(before(history.where(*FINAL), _duty_ends(life)), told)
+    late = of_process(history, calls, life.process)
+    if not late:
+        return None
+    ended = {kind: first_place(history, kind) for kind in ENDS}
+    found = [
+        place
+        for place in late
+        if all(ended[kind].get(history.events[place].delivery, NEVER) > place for kind in ENDS)
+    ]
+    if not found:
+        return None
+    first = history.events[found[0]]
+    return failed(
+        f"{counted(len(found), 'message')} in hand {were(len(found))} settled for good "
+        f"after stop was set at {moment(history, told)}, though no handler had finished with "
+        f"{'it' if len(found) == 1 else 'them'}: {some(history.events[p].message for p in found)}.",
+        witness(history, [*delivery_places(history, first.delivery)[:7], told]),
+        "At the stop, are messages acked or given up instead of given back with nack(requeue=True)?",
+    )
+
+
+def _left_behind(history: History, life: Life, told: int) -> Verdict | None:
+    if life.returned > _duty_ends(life) or not history.events[life.returned].detail.strip():
+        return None
+    tasks = history.events[life.returned].detail.split(", ")
+    return failed(
+        f"run() returned at {moment(history, life.returned)} and left {counted(len(tasks), 'task')} "
+        f"behind: {some(tasks)}.",
+        witness(history, [*_last_of(history, life, life.returned), told, life.returned]),
+        "Is every task you create awaited, or cancelled and then awaited?",
+    )
+
+
+def _slow(history: History, life: Life, told: int) -> Verdict | None:
+    if life.returned > _duty_ends(life) or impeded(history, life.returned):
+        return None
+    last = max([told, *_last_of(history, life, life.returned)[:1]])
+    idle_s = history.events[life.returned].at - history.events[last].at
+    if not idle_s > PROMPT_S:
+        return None
+    return failed(
+        f"run() returned {idle_s:.1f} s after the last thing that happened "
+        f"({moment(history, last)}), with nothing left to do.",
+        witness(history, [*_last_of(history, life, life.returned), told, life.returned]),
+        "Is `stop` only looked at when a timeout of a take, or a sleep, is over?",
+    )
