@@ -38,7 +38,7 @@ def draw(verdict: Verdict, history: History | None, *, rows: int) -> Layout | No
         shown.setdefault(candidate)
     # a lone event left out would cost a row all the same: "1 event left out"
     shown.update(dict.fromkeys(at + 1 for at in shown if at + 1 not in shown and at + 2 in shown))
-    return lay_out(events, show=shown, witness=frozenset(chosen))
+    return lay_out(events, show=shown, witness=frozenset(places))
 
 
 def _find(witness: Sequence[Event], events: Sequence[Event]) -> list[int]:

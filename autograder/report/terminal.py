@@ -93,7 +93,7 @@ def _header(page: _Page, grade: Grade) -> None:
     page.say(plain(words.submission_path(grade)))
     page.say(words.environment(grade), style="dim")
     for notice in grade.notices:
-        page.say(Text("! ", style="bold yellow").append(plain(notice), style="not bold"))
+        page.say(Text("! ", style="bold yellow").append(words.sentence(notice), style="not bold"))
     if not grade.complete:
         page.say(
             Text("! ", style="bold yellow").append("Interrupted: judged so far.", style="not bold")
@@ -105,7 +105,11 @@ def _problem(page: _Page, grade: Grade) -> None:
     if problem is None:
         return
     page.say()
-    page.say(_verdict(Status.FAIL).append(f"  {plain(problem.sentence)}", style="not bold default"))
+    page.say(
+        _verdict(Status.FAIL).append(
+            f"  {words.sentence(problem.sentence)}", style="not bold default"
+        )
+    )
     if problem.traceback.strip():
         page.say()
         page.say(
@@ -131,7 +135,7 @@ def _result(page: _Page, grade: Grade, result: Result, *, rows: int, full: bool)
     page.say(head)
     page.say(words.origin(result), indent=_INDENT, style="dim")
     if verdict.observed:
-        page.say(plain(verdict.observed), indent=_INDENT)
+        page.say(words.sentence(verdict.observed), indent=_INDENT)
     picture = draw(verdict, result.history if full else None, rows=rows)
     if picture is not None:
         indent = _INDENT - 2
@@ -143,7 +147,7 @@ def _result(page: _Page, grade: Grade, result: Result, *, rows: int, full: bool)
             page.say()
     _traceback(page, result, full=full)
     if verdict.slip:
-        page.say(f"Likely slip: {plain(verdict.slip)}", indent=_INDENT)
+        page.say(f"Likely slip: {words.sentence(verdict.slip)}", indent=_INDENT)
     if verdict.status is Status.FAIL:
         page.command("Next:", words.hint_command(result), indent=_INDENT)
     page.command("Again:", words.check_command(grade, result), indent=_INDENT)
@@ -197,7 +201,7 @@ def _summary(page: _Page, grade: Grade) -> None:
     status = grade.status
     line = _verdict(status)
     if status is Status.INCONCLUSIVE:
-        line.append(" inconclusive")
+        line.append(f" {words.headline(grade)}")
     page.say(line.append(f"  {words.summary(grade)}", style="not bold default"))
     page.command("Next:", words.next_command(grade))
 

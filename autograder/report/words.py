@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 
 from autograder.model import Event, Grade, Kind, Result, Status, Wait
-from autograder.report.plain import plain
+from autograder.report.plain import plain, shortened
 
 WORD = {Status.PASS: "PASS", Status.FAIL: "FAIL", Status.INCONCLUSIVE: "????"}
 GLYPH = {Status.PASS: "✓", Status.FAIL: "✗", Status.INCONCLUSIVE: "?"}
@@ -18,6 +18,9 @@ LONG_WORD = {
     Status.FAIL: "failed",
     Status.INCONCLUSIVE: "inconclusive",
 }
+
+# What comes from students may be a megabyte long and still call itself a name or a sentence.
+_NAME_LIMIT, _SENTENCE_LIMIT = 48, 600
 
 _FAULTS = {
     "kill": "killed (SIGKILL)",
@@ -60,20 +63,20 @@ def event_word(event: Event) -> str:
     """What happened, in at most three words."""
     if event.kind is Kind.FAULT:
         first = event.detail.partition(" ")[0]
-        return _FAULTS.get(first, plain(first) or "fault")
+        return _FAULTS.get(first, plain(shortened(first, _NAME_LIMIT)) or "fault")
     return _EVENTS.get(event.kind, str(event.kind))
 
 
 def event_about(event: Event) -> str:
     """The message it happened to, as far as there is one."""
-    return plain(event.message)
+    return plain(shortened(event.message, _NAME_LIMIT))
 
 
 def event_detail(event: Event) -> str:
     """What else is worth saying in one line: key, attempt, reason, figures."""
     parts: list[str] = []
     if event.message and event.key:
-        parts.append(f"key {plain(event.key)}")
+        parts.append(f"key {plain(shortened(event.key, _NAME_LIMIT))}")
     if event.attempt > 1:
         parts.append(f"attempt {event.attempt}")
     said = _said(event)
@@ -83,7 +86,7 @@ def event_detail(event: Event) -> str:
 
 
 def _said(event: Event) -> str:
-    first_line = plain(event.detail.partition("\n")[0])
+    first_line = plain(shortened(event.detail.partition("\n")[0], _SENTENCE_LIMIT))
     if event.kind is Kind.FAULT:
         return first_line.partition(" ")[2]
     if event.kind is Kind.EXPECTED:
@@ -99,20 +102,25 @@ def expectation(detail: str) -> str:
     `stalled running=4 seen=1 buffered=36` becomes
     `4 running, saw 1: nothing moved any more (36 buffered)`.
     """
-    outcome, *pairs = detail.split()
+    outcome, *pairs = detail.split() or [""]
     figures = [pair.partition("=") for pair in pairs]
     if outcome not in set(Wait) or not figures or not all(value for _, _, value in figures):
         return detail
     (name, _, wanted), *rest = figures
     name = name.replace("_", " ")
-    sentence = name if wanted == "True" else f"{wanted} {name}"
+    said = name if wanted == "True" else f"{wanted} {name}"
     seen = [value for key, _, value in rest if key == "seen"]
     if seen and wanted != "True":
-        sentence += f", saw {seen[0]}"
+        said += f", saw {seen[0]}"
     if _WAITS[Wait(outcome)]:
-        sentence += f": {_WAITS[Wait(outcome)]}"
+        said += f": {_WAITS[Wait(outcome)]}"
     others = [f"{value} {key.replace('_', ' ')}" for key, _, value in rest if key != "seen"]
-    return f"{sentence} ({', '.join(others)})" if others else sentence
+    return f"{said} ({', '.join(others)})" if others else said
+
+
+def sentence(text: str) -> str:
+    """An observation, a slip, a notice: one paragraph of bearable length."""
+    return plain(shortened(text, _SENTENCE_LIMIT))
 
 
 def seconds(at: float) -> str:
@@ -167,6 +175,13 @@ def not_judged(grade: Grade) -> tuple[str, ...]:
     """Guarantees that carry points and have no result: the run was interrupted before them."""
     judged = {result.guarantee for result in grade.results}
     return tuple(name for name in grade.exercise.points if name not in judged)
+
+
+def headline(grade: Grade) -> str:
+    """The verdict on the whole, in words that do not depend on a colour."""
+    if not grade.complete:
+        return "interrupted"
+    return LONG_WORD[grade.status]
 
 
 def score(result: Result) -> str:

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from autograder.model import Status
+from autograder.report.terminal import render
+from autograder.report.timeline_text import ASCII, BOX
+from autograder.tests.report import samples
+
+ALL = [
+    samples.mixed,
+    samples.broken,
+    samples.interrupted,
+    samples.undecided,
+    samples.all_pass,
+    samples.hostile,
+    samples.grade,
+]
+
+
+def told(grade, width=80, *, encoding="utf-8", verbose=False, **options):
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="\n")
+    render(grade, Console(file=file, width=width, **options), verbose=verbose)
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def test_a_failure_says_all_that_helps():
+    text = told(samples.mixed())
+    first = text[text.index("✗ FAIL") : text.index("There are never more handlers")]
+    for part in (
+        "A message is acknowledged only after its work is done.  0/3",
+        "ack_follows_work · test_crash_between_work_and_ack · seed 2",
+        "1 of 40 messages was acknowledged before its work was done",
+        "  > 4.812 s    ●─────▸○      ┃      ·      ·    taken order-0017 (key k1)",
+        "  > 4.812 s    ●◂─────✓      ┃      ·      ·    acked order-0017 (key k1)",
+        "killed (SIGKILL)",
+        "Likely slip: Is the ack sent before the work is done?",
+        "Next:  ackademy hint ack_follows_work\n",
+        "Again: ackademy check 03_concurrency/01_worker_pool --seed 2 --engine nats\n",
+    ):
+        assert part in first
+
+
+def test_it_says_what_was_graded():
+    text = told(samples.mixed())
+    assert "exercises/03_concurrency/01_worker_pool/worker_pool.py\n" in text
+    assert "nats 2.15.1 (embedded) · landlock isolation · seeds 1, 2, 3\n" in text
+    assert "! RabbitMQ is not on this machine: graded on NATS only.\n" in text
+
+
+def test_every_failure_fits_a_screen():
+    for text in (told(samples.mixed()), told(samples.hostile())):
+        for block in text.split("\n✗ FAIL")[1:4]:
+            assert block.count("\n") <= 24 or "script" in block
+
+
+def test_every_guarantee_has_one_line_and_the_end_says_what_next():
+    lines = told(samples.mixed()).rstrip("\n").split("\n")
+    board, verdict, command = lines[-12:-3], lines[-2], lines[-1]
+    assert [line[:6] for line in board].count("✓ PASS") == 4
+    assert [line[:6] for line in board].count("? ????") == 1
+    assert board[0] == (
+        "✓ PASS  Every message the broker confirmed is processed at least once.       3/3"
+    )
+    assert verdict == "✗ FAIL  9 of 20 points · 4 of 9 guarantees kept · 12.3 s"
+    assert command == "Next:  ackademy hint ack_follows_work"
+
+
+def test_a_pass_is_short():
+    text = told(samples.all_pass())
+    assert len(text.split("\n")) <= 20
+    assert "✓ PASS  20 of 20 points" in text
+    assert text.endswith("Next:  ackademy list\n")
+
+
+def test_inconclusive_is_neither():
+    text = told(samples.undecided())
+    assert "? ????  Every message the broker confirmed" in text
+    assert "-/3" in text
+    assert "time ran out" in text
+    assert "? ???? inconclusive" in text
+    assert "ackademy hint" not in text
+
+
+def test_a_problem_is_told_once():
+    text = told(samples.broken())
+    assert text.count("line 12 has an unclosed bracket") == 1
+    assert "SyntaxError: '(' was never closed" in text
+    assert text.count("ackademy check") == 1
+    assert "ackademy hint" not in text
+
+
+def test_an_interrupted_grade_says_so():
+    text = told(samples.interrupted())
+    assert "Interrupted: judged so far." in text
+    assert "  ----  pool_is_used: not judged" in text
+    assert "? ???? interrupted  8 of 20 points" in text
+
+
+def test_an_empty_grade_is_no_pass():
+    text = told(samples.grade())
+    assert "? ????" in text
+    assert "PASS" not in text
+
+
+def test_the_submission_is_named_if_it_is_not_the_skeleton():
+    other = samples.ROOT / "class" / "a b.py"
+    text = told(samples.grade(samples.mixed().results[1], submission=other))
+    assert "--submission 'class/a b.py'\n" in text
+
+
+@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_no_width_breaks_it_and_nothing_runs_over(make, width):
+    for verbose in (False, True):
+        text = told(make(), width, verbose=verbose)
+        for line in text.split("\n"):
+            if "ackademy" not in line:  # commands stay whole to be copied
+                assert len(line) <= max(width, 20) or width == 20
+            assert line == line.rstrip()
+
+
+@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "cp437"])
+def test_terminals_without_unicode_get_the_same_report(make, encoding):
+    text = told(make(), encoding=encoding)
+    assert ("FAIL" in text) == (make().status is Status.FAIL)
+
+
+def test_without_colour_there_is_not_one_escape():
+    for options in ({"no_color": True, "color_system": None}, {}):
+        assert "\x1b" not in told(samples.mixed(), **options)
+
+
+def test_with_colour_the_words_are_the_same():
+    coloured = told(samples.mixed(), force_terminal=True, color_system="standard")
+    assert "\x1b[" in coloured
+    assert "FAIL" in coloured
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_hostile_texts_neither_act_nor_crash(make):
+    text = told(make(), force_terminal=False, verbose=True)
+    for character in "\x1b\x07\x00\x08\u202e\u2066\ufeff\u2028":
+        assert character not in text
+    if make is samples.hostile:
+        assert "[red]rich[/red] [/]" in text  # markup is text, too
+        assert len(text) < 60_000
+
+
+def test_output_is_shown_from_its_end():
+    text = told(samples.mixed())
+    assert "Your program printed, in the end:" in text
+    assert "  | took order-0039\n" in text
+    assert "order-0003\n" not in text.split("Your program printed")[1]
+
+
+def test_verbose_tells_every_failure_in_full():
+    assert len(told(samples.mixed(), verbose=True)) > len(told(samples.mixed())) + 500
+
+
+def test_glyphs_are_one_column_wide():
+    for glyphs in (BOX, ASCII):
+        for name in glyphs.__slots__:
+            assert len(getattr(glyphs, name)) == 1
+    assert all(getattr(ASCII, name).isascii() for name in ASCII.__slots__)
