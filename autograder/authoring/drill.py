@@ -178,23 +178,20 @@ def _line(outcome: Outcome, new: Sequence[Incident], number: int, total: int) ->
 def draw(seen: Drill, console: Console) -> None:
     """Counts per program and per guarantee, then every incident with the command that repeats it."""
     under = "under load" if seen.loaded else "without load"
-    title = f"{seen.exercise.path} on {seen.engine}, {under}"
-    console.print(
-        _table(title, "program", [(name, seen.runs[name], name, "") for name in seen.runs], seen)
-    )
-    judged = [
-        (name, sum(n for (_, g), n in seen.verdicts.items() if g == name), "", name)
-        for name in seen.exercise.points
-    ]
-    console.print(_table("", "guarantee", judged, seen))
+    console.print(f"\n{seen.exercise.path} on {seen.engine}, {under}", style="bold")
+    programs = [(name, count, name, "") for name, count in seen.runs.items()]
+    judged: Counter[str] = Counter()
+    for (_, guarantee), count in seen.verdicts.items():
+        judged[guarantee] += count
+    guarantees = [(name, judged[name], "", name) for name in seen.exercise.points]
+    console.print(_table("program", programs, seen), "", _table("guarantee", guarantees, seen))
     for each in seen.incidents:
         where = " ".join(filter(None, (each.program, each.guarantee)))
         console.print(f"\n{each.fault}: {where}, seed {each.seed}", markup=False, style="red")
         console.print(f"    {each.observed}", markup=False)
         again = f"--only {each.program} --runs 1 --first-seed {each.seed} --engine {seen.engine}"
-        console.print(
-            f"    Again: ackademy author drill {seen.exercise.path} {again}", markup=False
-        )
+        again = f"    Again: ackademy author drill {seen.exercise.path} {again}"
+        console.print(again, markup=False, soft_wrap=True)
     for finding in seen.findings:
         console.print(f"\n{finding.where}: {finding.sentence}", markup=False, style="red")
     median = sorted(seen.seconds)[len(seen.seconds) // 2] if seen.seconds else 0.0
@@ -208,9 +205,9 @@ def draw(seen: Drill, console: Console) -> None:
     )
 
 
-def _table(title: str, what: str, rows: Sequence[tuple[str, int, str, str]], seen: Drill) -> Table:
+def _table(what: str, rows: Sequence[tuple[str, int, str, str]], seen: Drill) -> Table:
     """Rows are label, how many were counted, and what to count incidents of."""
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     table.add_column(what)
     table.add_column("runs" if what == "program" else "verdicts", justify="right")
     for fault in Fault:

@@ -139,14 +139,17 @@ def check_todos(exercise: Exercise) -> Iterator[Finding]:
 def _todos(source: str) -> Iterator[str]:
     """The text after each `TODO:`, over as many comment lines as it runs."""
     lines: dict[int, str] = {}
+    alone: set[int] = set()  # a comment beside code does not continue the one above it
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             lines[token.start[0]] = token.string.lstrip("#").strip()
+            if token.line.strip() == token.string:
+                alone.add(token.start[0])
     for number, line in lines.items():
         _, found, text = line.partition("TODO")
-        while found and (following := lines.get(number + 1)) and "TODO" not in following:
+        while found and number + 1 in alone and "TODO" not in lines[number + 1]:
             number += 1  # noqa: PLW2901 - the comment goes on below
-            text += f" {following}"
+            text += f" {lines[number]}"
         if found:
             yield text.lstrip(":").strip()
 

@@ -137,6 +137,8 @@ def draw(matrix: Matrix, console: Console) -> None:
     """The matrix as tables, one per engine, then everything an author has to mend."""
     names = list(matrix.exercise.points)
     for engine in dict.fromkeys(outcome.job.engine for outcome in matrix.outcomes):
+        seeds = ", ".join(map(str, matrix.seeds))
+        console.print(f"\n{matrix.exercise.path} on {engine}, seeds {seeds}", style="bold")
         console.print(_table(matrix, engine, names))
     if matrix.outcomes:
         for number, name in enumerate(names, 1):
@@ -155,8 +157,7 @@ def draw(matrix: Matrix, console: Console) -> None:
 
 
 def _table(matrix: Matrix, engine: str, names: Sequence[str]) -> Table:
-    title = f"{matrix.exercise.path} on {engine}, seeds {', '.join(map(str, matrix.seeds))}"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     table.add_column("program")
     for number in range(1, len(names) + 1):
         table.add_column(str(number), justify="center", min_width=2)
