@@ -24,7 +24,7 @@ from autograder.model import GraderError
 _AT_ONCE = 6
 _TRIES = 4
 _CHUNK_BYTES = 256 * 1024
-_TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+_TIMEOUT = httpx.Timeout(15.0, connect=10.0)
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -52,22 +52,20 @@ class _BrokenOffError(Exception):
     """A transfer ended early; what came is kept."""
 
 
-@dataclass
 class _Tally:
-    """Bytes so far over all files."""
+    """How many bytes of each file are there."""
 
-    total: int
-    progress: Progress | None
-    done: int = 0
-
-    def __post_init__(self) -> None:
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total = total
+        self._progress = progress
+        self._have: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def add(self, count: int) -> None:
+    def have(self, file: Remote, count: int) -> None:
         with self._lock:
-            self.done += count
-            if self.progress is not None:
-                self.progress(self.done, self.total)
+            self._have[file.name] = count
+            if self._progress is not None:
+                self._progress(sum(self._have.values()), self._total)
 
 
 def fetch(
@@ -108,11 +106,12 @@ def _fetch_all(
                 pool.submit(_Transfer(client, file, base_url, folder, tally, stop, next_command))
                 for file in sorted(files, key=lambda file: -file.size)
             ]
-            done, _ = wait(work, return_when=FIRST_EXCEPTION)
+            wait(work, return_when=FIRST_EXCEPTION)
         finally:
             stop.set()  # on Ctrl-C too, else leaving the pool would wait for the downloads
-    for future in done:
-        future.result()
+    failures = [error for future in work if (error := future.exception()) is not None]
+    for error in sorted(failures, key=lambda error: isinstance(error, _StoppedError)):
+        raise error  # the cause, not one of those that were stopped because of it
 
 
 @dataclass
@@ -138,18 +137,19 @@ class _Transfer:
         part = self.folder / f"{self.file.name}.part"
         why = ""
         for attempt in range(_TRIES):
-            resumed = self._resume_from(part)
+            if self.stop.wait(0.2 * 2**attempt if attempt else 0):
+                raise _StoppedError
+            resumed = _size(part)
             try:
-                self._transfer(part)
-            except (_BrokenOffError, httpx.TransportError) as error:
+                if resumed != self.file.size:  # else it was interrupted just before its check
+                    self._transfer(part)
+                if self._accept(part):
+                    return
+            except (_BrokenOffError, httpx.RequestError, httpx.InvalidURL) as error:
                 why = str(error) or type(error).__name__
-                if not isinstance(error, _BrokenOffError) and attempt == 1 and resumed == 0:
+                if attempt and not resumed and not isinstance(error, _BrokenOffError):
                     break  # twice nothing at all: no network, and waiting does not mend it
-                if self.stop.wait(0.2 * 2**attempt):
-                    raise _StoppedError from None
                 continue
-            if self._accept(part):
-                return
             if not resumed:
                 raise self._wrong_sum()
             why = "its first part did not fit the rest"
@@ -159,23 +159,16 @@ class _Transfer:
             next_command=self.next_command,
         )
 
-    def _resume_from(self, part: Path) -> int:
-        """How much of the file is there already."""
-        with contextlib.suppress(FileNotFoundError):
-            size = part.stat().st_size
-            if size < self.file.size:
-                return size
-            part.unlink()  # as long as the whole and still not it: of no use
-        return 0
-
     def _transfer(self, part: Path) -> None:
-        have = self._resume_from(part)
+        have = _size(part)
         headers = {"Accept-Encoding": "identity"}
         if have:
             headers["Range"] = f"bytes={have}-"
         url = f"{self.base_url.rstrip('/')}/{self.file.path}"
         with self.client.stream("GET", url, headers=headers) as response:
             if response.status_code not in {200, 206}:
+                if response.status_code == 416:  # the part is longer than the file
+                    part.unlink(missing_ok=True)
                 if response.status_code >= 500 or response.status_code in {416, 429}:
                     raise _BrokenOffError(f"status {response.status_code}")
                 raise OfflineError(
@@ -185,30 +178,25 @@ class _Transfer:
             self._receive(response, part, resume=response.status_code == 206 and have > 0)
 
     def _receive(self, response: httpx.Response, part: Path, *, resume: bool) -> None:
-        counted = part.stat().st_size if resume else 0
-        self.tally.add(counted)
-        try:
-            with part.open("ab" if resume else "wb") as output:
-                for chunk in response.iter_bytes(_CHUNK_BYTES):
-                    if self.stop.is_set():
-                        raise _StoppedError
-                    write(output, chunk)
-                    counted += len(chunk)
-                    self.tally.add(len(chunk))
-                    if counted > self.file.size:
-                        raise self._wrong_sum()
-            if counted < self.file.size:
-                raise _BrokenOffError("the connection ended early")
-        except BaseException:
-            self.tally.add(-counted)
-            raise
+        counted = _size(part) if resume else 0
+        with part.open("ab" if resume else "wb") as output:
+            for chunk in response.iter_raw(_CHUNK_BYTES):
+                if self.stop.is_set():
+                    raise _StoppedError
+                counted += len(chunk)
+                if counted > self.file.size:
+                    raise self._wrong_sum()
+                write(output, chunk)
+                self.tally.have(self.file, counted)
+        if counted < self.file.size:
+            raise _BrokenOffError("the connection ended early")
 
     def _accept(self, part: Path) -> bool:
         """Give the file its name when its sum is right; else away with it."""
-        if _sha256(part) == self.file.sha256:
+        if _size(part) == self.file.size and _sha256(part) == self.file.sha256:
             part.replace(self.folder / self.file.name)
+            self.tally.have(self.file, self.file.size)
             return True
-        self.tally.add(-self.file.size)
         part.unlink()
         return False
 
@@ -230,10 +218,14 @@ def _present(path: Path, file: Remote, tally: _Tally) -> bool:
     if not path.exists():
         return False
     if path.stat().st_size == file.size and _sha256(path) == file.sha256:
-        tally.add(file.size)
+        tally.have(file, file.size)
         return True
     path.unlink()
     return False
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _sha256(path: Path) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
@@ -45,8 +48,9 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         if self._provider is not None and self._server is not None:
-            self._provider.close(self._server)
-            self._server = None
+            with _interrupts_deferred():
+                self._provider.close(self._server)
+                self._server = None
 
     async def __aenter__(self) -> Server:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{self._engine}-server")
@@ -84,6 +88,23 @@ class Session:
         leaving.result()
         if cancelled:
             raise asyncio.CancelledError
+
+
+@contextlib.contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Let a Ctrl-C wait for the end of the block, which takes a moment, and then have its way."""
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or previous is None:
+        yield  # signals do not interrupt this thread, or a handler is set that is not Python's
+        return
+    arrived = []
+    signal.signal(signal.SIGINT, lambda number, _frame: arrived.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        for number in arrived[:1]:
+            signal.raise_signal(number)
 
 
 def acquire(engine: str, provider: str | None = None) -> Session:

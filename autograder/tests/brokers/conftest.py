@@ -1,0 +1,90 @@
+"""Every test here has a state folder and a temporary folder of its own, and no server by name."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from autograder.brokers import kafka, kafka_jars, nats, records
+from autograder.pytest_plugin import required_engines
+
+
+class Grounds:
+    """Where a test's servers leave traces, and whether they left any."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = folder / "state"
+        self.scratch = folder / "scratch"
+        self.scratch.mkdir()
+
+    @property
+    def environment(self):
+        """For another Python that is to work on the same grounds."""
+        return os.environ | {"TMPDIR": str(self.scratch), "ACKADEMY_STATE_DIR": str(self.state)}
+
+    def traces(self):
+        """Records and folders of servers, which nobody should find after a stop."""
+        kept = [str(record) for record in records.all_records()]
+        return kept + [str(path) for path in self.scratch.glob("ackademy-*")]
+
+
+@pytest.fixture(autouse=True)
+def grounds(tmp_path, monkeypatch):
+    for name in ("ACKADEMY_NATS_URL", "ACKADEMY_KAFKA_URL", "KAFKA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    grounds = Grounds(tmp_path)
+    monkeypatch.setenv("ACKADEMY_STATE_DIR", str(grounds.state))
+    monkeypatch.setattr(tempfile, "tempdir", str(grounds.scratch))
+    yield grounds
+    for record in records.all_records():  # a test that failed half-way must not leave servers
+        records.discard(record)
+
+
+@pytest.fixture
+def kafka_installed():
+    """Skips with the reason where embedded Kafka cannot run, fails where it is required."""
+    found = kafka.embedded()
+    if isinstance(found, kafka.EmbeddedRecipe):
+        return
+    reason = f"kafka: {found.sentence}. Next: {found.next_command}"
+    if "kafka" in required_engines():
+        pytest.fail(f"required but not available: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+def script(path: Path, text: str) -> Path:
+    """An executable shell script."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.fixture
+def nats_on_path(tmp_path, monkeypatch):
+    """A `nats-server` on the PATH, as a package manager would have put it there."""
+    binary = nats.wheel_binary()
+    assert binary is not None
+    script(tmp_path / "bin" / "nats-server", f'exec "{binary}" "$@"')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.fixture
+def kafka_home(tmp_path, monkeypatch, kafka_installed):
+    """A KAFKA_HOME in the layout of Apache's archive: bin/ with start scripts, libs/ with jars."""
+    home = tmp_path / "kafka"
+    (home / "libs").mkdir(parents=True)
+    for jar in kafka_jars.jars():
+        (home / "libs" / jar.name).symlink_to(jar)
+    run = '"$JAVA_HOME/bin/java" $KAFKA_HEAP_OPTS $KAFKA_JVM_PERFORMANCE_OPTS $KAFKA_OPTS'
+    classes = f'-cp "{home}/libs/*"'
+    script(home / "bin" / "kafka-server-start.sh", f'exec {run} {classes} kafka.Kafka "$@"')
+    script(
+        home / "bin" / "kafka-storage.sh", f'exec {run} {classes} kafka.tools.StorageTool "$@"'
+    )
+    monkeypatch.setenv("KAFKA_HOME", str(home))
+    return home

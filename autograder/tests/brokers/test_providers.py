@@ -1,0 +1,96 @@
+"""Provider by broker, each held to the contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from autograder import brokers
+from autograder.brokers import kafka_jars
+from autograder.tests.brokers.contract import BorrowedContract, StartedContract
+
+NATS_VERSION = "2.15.1"
+
+
+@pytest.mark.nats
+class TestEmbeddedNats(StartedContract):
+    engine, provider, version = "nats", "embedded", NATS_VERSION
+
+    @pytest.fixture
+    def place(self):
+        return None
+
+
+@pytest.mark.nats
+class TestLocalNats(StartedContract):
+    engine, provider, version = "nats", "local", NATS_VERSION
+
+    @pytest.fixture
+    def place(self, nats_on_path):
+        return None
+
+
+@pytest.mark.nats
+class TestWarmNats(BorrowedContract):
+    engine, provider, version = "nats", "warm", NATS_VERSION
+
+    @pytest.fixture
+    def place(self):
+        brokers.up(["nats"])
+        yield
+        brokers.down()
+
+
+@pytest.mark.nats
+class TestExternalNats(BorrowedContract):
+    engine, provider, version = "nats", "external", NATS_VERSION
+
+    @pytest.fixture
+    def place(self, monkeypatch):
+        with brokers.acquire("nats", "embedded") as server:
+            monkeypatch.setenv("ACKADEMY_NATS_URL", server.url)
+            yield
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+class TestEmbeddedKafka(StartedContract):
+    engine, provider, version = "kafka", "embedded", kafka_jars.version()
+
+    @pytest.fixture
+    def place(self, kafka_installed):
+        return None
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+class TestLocalKafka(StartedContract):
+    engine, provider, version = "kafka", "local", kafka_jars.version()
+
+    @pytest.fixture
+    def place(self, kafka_home):
+        return None
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+class TestWarmKafka(BorrowedContract):
+    engine, provider, version = "kafka", "warm", kafka_jars.version()
+
+    @pytest.fixture
+    def place(self, kafka_installed):
+        brokers.up(["kafka"])
+        yield
+        brokers.down()
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+class TestExternalKafka(BorrowedContract):
+    # the protocol carries no version of the software, so a feature level has to do
+    engine, provider, version = "kafka", "external", kafka_jars.version().rpartition(".")[0]
+
+    @pytest.fixture
+    def place(self, monkeypatch, kafka_installed):
+        with brokers.acquire("kafka", "embedded") as server:
+            monkeypatch.setenv("ACKADEMY_KAFKA_URL", f"kafka://{server.url}")
+            yield
