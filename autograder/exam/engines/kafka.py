@@ -1,0 +1,168 @@
+"""Kafka, as the examiner sees it: one topic and one group name per lane.
+
+None of its clients is a member of the group: it looks at the committed offsets from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    KafkaError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
+from aiokafka.protocol.group import LeaveGroupRequest
+
+from autograder.exam.engines import Outgoing
+from autograder.messaging.adapter import Lane
+from autograder.messaging.envelope import ID_HEADER, as_bytes
+from autograder.model import BrokerState, GraderError
+
+PARTITIONS = 4
+"""Partitions of a lane's topic, if not said otherwise."""
+
+PATIENCE_S = 10.0
+"""How long one request to the broker may take before it counts as broken."""
+
+
+async def connect(url: str) -> KafkaEngine:
+    """Connect to the broker at `url`, a `host:port`."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # errors are raised; it logs them, too
+    engine = KafkaEngine(url)
+    try:
+        async with engine.fault_is_ours():
+            await engine.open()
+    except GraderError:
+        await engine.close()
+        raise
+    return engine
+
+
+class KafkaEngine:
+    """Three clients of one broker: to administrate, to publish, to ask for end offsets."""
+
+    name = "kafka"
+    version = ""  # the protocol does not tell the server's version
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._admin = AIOKafkaAdminClient(bootstrap_servers=url, request_timeout_ms=10_000)
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=url,
+            acks="all",
+            enable_idempotence=True,  # a retried batch does not change the order
+            max_batch_size=64 * 1024,
+            retry_backoff_ms=20,
+        )
+        self._reader = AIOKafkaConsumer(bootstrap_servers=url, group_id=None, retry_backoff_ms=20)
+        self._partitions: dict[str, list[TopicPartition]] = {}
+
+    async def open(self) -> None:
+        """Connect all three."""
+        await asyncio.gather(self._admin.start(), self._producer.start(), self._reader.start())
+
+    async def open_lane(
+        self, label: str, *, lease_s: float = 5.0, partitions: int = PARTITIONS
+    ) -> Lane:
+        """A topic, and the name of a group that nobody has used."""
+        name = f"{label}-{secrets.token_hex(8)}"
+        async with self.fault_is_ours():
+            said = await self._admin.create_topics([NewTopic(name, partitions, 1)])
+            for _, code, *reason in said.topic_errors:
+                if code:
+                    raise for_code(code)(*reason)
+        self._partitions[name] = [TopicPartition(name, each) for each in range(partitions)]
+        return Lane(self._url, name, f"{name}-workers", lease_s)
+
+    async def publish(self, lane: Lane, messages: Sequence[Outgoing]) -> list[str]:
+        """Publish in order within each key; all replicas have every message when this returns."""
+        confirmations = []
+        async with self.fault_is_ours():
+            for message in messages:
+                headers = [(name, as_bytes(value)) for name, value in message.headers.items()]
+                confirmation = await self._producer.send(
+                    lane.channel,
+                    value=message.body,
+                    key=as_bytes(message.key) or None,  # without a key: any partition
+                    headers=[(ID_HEADER, as_bytes(message.id)), *headers],
+                )
+                confirmations.append(confirmation)
+            await asyncio.gather(*confirmations)
+        return [message.id for message in messages]
+
+    async def state(self, lane: Lane) -> BrokerState:
+        """The committed offsets against the ends of the partitions.
+
+        Kafka does not know what was delivered: `waiting` is all that is not committed.
+        """
+        places = self._partitions[lane.channel]
+        async with self.fault_is_ours():
+            coordinator = await self._coordinator_of(lane)
+            committed, ends = await asyncio.gather(
+                self._admin.list_consumer_group_offsets(lane.consumer, coordinator, places),
+                self._reader.end_offsets(places),
+            )
+        settled = sum(max(committed[place].offset, 0) for place in places)
+        return BrokerState(waiting=sum(ends.values()) - settled, settled=settled)
+
+    async def expire(self, lane: Lane) -> None:
+        """Leave the group in the dead process's place: its session does not have to run out."""
+        async with self.fault_is_ours():
+            coordinator = await self._coordinator_of(lane)
+            said = await self._admin.describe_consumer_groups([lane.consumer], coordinator)
+            members = [
+                member for response in said for group in response.groups for member in group[5]
+            ]
+            for identity, *_ in members:
+                # the client offers no method to remove a member
+                await self._admin._send_request(  # noqa: SLF001 - see the line above
+                    LeaveGroupRequest(lane.consumer, identity), coordinator
+                )
+
+    async def drop_lane(self, lane: Lane) -> None:
+        """Delete the topic; the offsets of its group go with it."""
+        self._partitions.pop(lane.channel, None)
+        async with self.fault_is_ours():
+            said = await self._admin.delete_topics([lane.channel])
+            for _, code in said.topic_error_codes:
+                error = for_code(code)
+                if code and error is not UnknownTopicOrPartitionError:
+                    raise error(lane.channel)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        for stop in self._producer.stop, self._reader.stop, self._admin.close:
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    await stop()
+            except (KafkaError, OSError):
+                continue  # the broker is gone: so is the connection
+
+    async def _coordinator_of(self, lane: Lane) -> int:
+        """The broker that keeps the group. A fresh broker first makes the topic for the offsets."""
+        while True:
+            try:
+                return int(await self._admin.find_coordinator(lane.consumer))
+            except GroupCoordinatorNotAvailableError:
+                await asyncio.sleep(0.02)
+
+    @asynccontextmanager
+    async def fault_is_ours(self) -> AsyncIterator[None]:
+        """Turn whatever the broker does wrong, or not in time, into a `GraderError`."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                yield
+        except (KafkaError, OSError) as error:
+            reason = str(error) or type(error).__name__
+            raise GraderError(
+                f"The Kafka broker at {self._url} does not do its part: {reason}",
+                next_command="ackademy brokers status",
+            ) from error
