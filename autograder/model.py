@@ -61,8 +61,8 @@ class Wait(StrEnum):
     """How waiting for a condition ended: the first word of an `EXPECTED` event's detail."""
 
     MET = "met"
-    STALLED = "stalled"  # loop alive, messages within reach, nothing moved: the student's pool stands
-    DRAINED = "drained"  # the broker has nothing left, nothing is in hand, and still it does not hold
+    STALLED = "stalled"  # loop alive, messages within reach, nothing moved: the pool stands
+    DRAINED = "drained"  # broker empty, nothing in hand, and still the condition does not hold
     BLOCKED = "blocked"  # the process lives but its event loop has not turned for seconds
     ENDED = "ended"  # the subject was gone before the condition held
     LATE = "late"  # time ran out while something still moved or the broker was slow: no verdict

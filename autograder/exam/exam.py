@@ -11,7 +11,7 @@ from autograder.exam.engines import Engine
 from autograder.exam.orders import Order, make_orders
 from autograder.exam.process import Subject, Zygote
 from autograder.exam.run import Run
-from autograder.model import BrokerState, History
+from autograder.model import BrokerState, Event, History
 from autograder.subject.work import Work
 
 
@@ -73,20 +73,22 @@ class Exam:
         """A fresh copy of the submission for one run."""
         return self.zygote.workspace(self._submission)
 
-    def record(self, run: Run, state: BrokerState, *, truncated: bool) -> History:
-        """Close a run's history and keep it for judging."""
-        history = History(
-            events=tuple(run.recorder.events),
-            workers=run.workers,
-            exercise=self.exercise,
-            test=self.test,
-            engine=self.engine.name,
-            seed=self.seed,
-            broker=state,
-            truncated=truncated,
+    def record(
+        self, run: Run, events: tuple[Event, ...], state: BrokerState, *, truncated: bool
+    ) -> None:
+        """Keep a run's history for judging."""
+        self.histories.append(
+            History(
+                events=events,
+                workers=run.workers,
+                exercise=self.exercise,
+                test=self.test,
+                engine=self.engine.name,
+                seed=self.seed,
+                broker=state,
+                truncated=truncated,
+            )
         )
-        self.histories.append(history)
-        return history
 
     def printed(self, subject: Subject) -> None:
         """Keep what a subject printed, and say what it left behind."""

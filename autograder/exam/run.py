@@ -18,7 +18,7 @@ from autograder.exam.recorder import Life, Recorder
 from autograder.exam.scenario import ScenarioOver
 from autograder.exam.waiting import wait_until
 from autograder.messaging.adapter import Lane
-from autograder.model import BrokerState, GraderError, History, Kind
+from autograder.model import BrokerState, GraderError, Kind
 from autograder.subject import host, reporter, wire
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SUBJECT_KINDS = frozenset(Kind) - {
     Kind.PUBLISHED, Kind.CONFIRMED, Kind.SPAWNED, Kind.EXITED, Kind.RELEASED, Kind.EXPECTED,
 }  # fmt: skip
+CLOSING_S = 10  # more than any adapter needs to close
 Match = Order | Sequence[Order] | None
 
 
@@ -48,7 +49,6 @@ class Run:
         self._module = exam.workspace()
         self._paused = False
         self.recorder = Recorder()
-        self.history: History | None = None
 
     # --- life cycle -------------------------------------------------------------------------
 
@@ -67,15 +67,25 @@ class Run:
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         truncated = kind is not None and not issubclass(kind, ScenarioOver)
         try:
+            if not truncated:
+                await self._let_it_close()
+            events = tuple(self.recorder.events)  # our own tidying up is no part of the history
             await self._end_subject()
             state = await self.broker_state()
-            self.history = self._exam.record(self, state, truncated=truncated)
+            self._exam.record(self, events, state, truncated=truncated)
         finally:
             if self._proxy is not None:
                 await self._proxy.close()
             if self._lane is not None:
                 with suppress(GraderError):  # the names are unguessable: a left-over hurts nobody
                     await self._exam.engine.drop_lane(self._lane)
+
+    async def _let_it_close(self) -> None:
+        """A subject whose function came back is closing its connection: settlements may be on it."""
+        life = self.recorder.life
+        if life.returned and not life.broken and not life.ended_by_us and not self.paused:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(life.exited.wait(), CLOSING_S)
 
     @property
     def lane(self) -> Lane:
@@ -86,6 +96,7 @@ class Run:
 
     async def restart(self) -> None:
         """Start a subject process: the first one, or the next after a kill or an exit."""
+        await self._let_it_close()
         await self._end_subject()
         life = self.recorder.begin_life()
         lane, ports = self._subject_lane()

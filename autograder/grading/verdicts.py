@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autograder import checks
-from autograder.model import Exercise, Guarantee, History, Kind, Problem, Result, Status, Verdict
+from autograder.model import Exercise, Guarantee, History, Kind, Problem, Result, Status, Verdict, Wait
 
-_WORSE = {Status.PASS: 0, Status.INCONCLUSIVE: 1, Status.FAIL: 2}
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,25 @@ def _result(name: str, points: int, judged: Sequence[Judged]) -> Result:
 
 
 def _severity(found: tuple[Verdict, History]) -> tuple[int, int]:
-    """Worse first; among the equally bad the shortest history, which is the easiest to read."""
+    """Which verdict speaks for the guarantee; among equals the shortest history, easiest to read.
+
+    A fail outweighs everything. A run that time cut short outweighs a pass: it may have hidden a
+    fail. A run in which the rule merely never applied says nothing beside one in which it held.
+    """
     verdict, history = found
-    return _WORSE[verdict.status], -len(history.events)
+    if verdict.status is Status.FAIL:
+        weight = 3
+    elif verdict.status is Status.PASS:
+        weight = 1
+    else:
+        weight = 2 if _cut_short(history) else 0
+    return weight, -len(history.events)
+
+
+def _cut_short(history: History) -> bool:
+    return history.truncated or any(
+        event.detail.startswith(Wait.LATE) for event in history.of(Kind.EXPECTED)
+    )
 
 
 def problem(judged: Iterable[Judged]) -> Problem | None:

@@ -273,8 +273,13 @@ class NatsSource:
 
     async def settle(self, message: NatsMessage, verb: bytes) -> None:
         """Tell the broker what became of a message in hand."""
-        self._held.pop(message.reply, None)
-        await message.link.settle(verb, message.reply)
+        held = self._held.pop(message.reply, None) is not None
+        try:
+            await message.link.settle(verb, message.reply)
+        except SettleFailed:
+            if held:  # the connection broke just now; if the server did hear us, a late NAK is void
+                self._lost.append(message.reply)
+            raise
 
     async def stop_receiving(self) -> None:
         """End all takes at once; return when the unread messages are the broker's again.

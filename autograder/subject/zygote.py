@@ -150,6 +150,7 @@ def _become_subject(job: dict[str, Any], events_fd: int, output_fd: int) -> NoRe
         os.dup2(output_fd, 2)
         os.dup2(events_fd, 3)
         os.closerange(4, 1024)
+        sys.stdout = os.fdopen(1, "w", buffering=1, errors="replace")  # a kill loses no line
         os.chdir(job["workspace"])
         isolation.limit_resources(
             memory_bytes=job["memory_bytes"], cpu_s=job["cpu_s"], processes=job["processes"]

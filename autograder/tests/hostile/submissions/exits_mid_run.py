@@ -1,0 +1,7 @@
+import sys
+
+
+async def run(source, handle, *, workers, stop):
+    async for message in source:
+        await handle(message)
+        sys.exit("enough")

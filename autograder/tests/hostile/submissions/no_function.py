@@ -1,0 +1,2 @@
+async def consume(source, handle, *, workers, stop):
+    pass

@@ -1,0 +1,2 @@
+def run(source, handle, *, workers, stop):
+    pass

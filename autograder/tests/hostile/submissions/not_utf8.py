@@ -1,0 +1,3 @@
+# café
+async def run(source, handle, *, workers, stop):
+    pass

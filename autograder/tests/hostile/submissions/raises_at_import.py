@@ -1,0 +1,6 @@
+TABLE = {}
+LIMIT = TABLE["limit"]
+
+
+async def run(source, handle, *, workers, stop):
+    pass

@@ -1,0 +1,2 @@
+async def run(source, handle, *, workers, stop):
+    return

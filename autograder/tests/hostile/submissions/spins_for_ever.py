@@ -1,0 +1,3 @@
+async def run(source, handle, *, workers, stop):
+    while True:
+        pass
