@@ -244,7 +244,6 @@ class KafkaSource:
         self._stopping.set()
         self._buffer.end()
         self._drop_unread()
-        self._room.set()
         if self._tasks and not self._in_hand:
             await self._left.wait()
 
@@ -342,6 +341,7 @@ class KafkaSource:
     def _drop_unread(self) -> None:
         self._buffer.drain()
         self._waiting.clear()
+        self._room.set()
 
     async def _commit_what_is_settled(self) -> None:
         while True:
