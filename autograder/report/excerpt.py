@@ -8,8 +8,8 @@ as there is room for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice, pairwise
 
 from autograder.model import Event, History, Kind, Verdict
 from autograder.report.timeline import Layout, lay_out
@@ -17,28 +17,41 @@ from autograder.report.timeline import Layout, lay_out
 _TURNING_POINTS = frozenset(
     {Kind.FAULT, Kind.EXITED, Kind.STOP_SET, Kind.STOP_IN_FORCE, Kind.RUN_RAISED, Kind.RUN_RETURNED}
 )
+_CANDIDATES = 200  # looked at, at most: a kept picture needs far fewer
 _HANDLING = frozenset({Kind.STARTED, Kind.FINISHED, Kind.FAILED, Kind.CANCELLED})
 
 
 def draw(verdict: Verdict, history: History | None, *, rows: int) -> Layout | None:
-    """The picture of a verdict's witness in at most `rows` events, or None without a witness."""
+    """The picture of a verdict's witness in at most `rows` rows, or None without a witness."""
     if not verdict.witness:
         return None
-    events = history.events if history is not None else ()
+    events: Sequence[Event] = history.events if history is not None else ()
     places = _find(verdict.witness, events)
     if not places:  # no history, or not from this one: it speaks for itself
-        witness = tuple(sorted(verdict.witness, key=lambda event: event.at))
-        chosen = _both_ends(range(len(witness)), rows)
-        return lay_out(witness, show=chosen, witness=frozenset(chosen))
-    chosen = _both_ends(places, rows)
-    shown = dict.fromkeys(chosen)
-    for candidate in _around(events, chosen):
-        if len(shown) >= rows:
-            break
-        shown.setdefault(candidate)
+        events = sorted(verdict.witness, key=lambda event: event.at)
+        places = list(range(len(events)))
+    shown = set(_both_ends(places, rows))
+    for candidate in islice(_around(events, sorted(shown)), _CANDIDATES):
+        if _rows(shown | {candidate}) <= rows:
+            shown.add(candidate)
     # a lone event left out would cost a row all the same: "1 event left out"
-    shown.update(dict.fromkeys(at + 1 for at in shown if at + 1 not in shown and at + 2 in shown))
+    shown.update([at + 1 for at in shown if at + 1 not in shown and at + 2 in shown])
     return lay_out(events, show=shown, witness=frozenset(places))
+
+
+def _rows(places: Collection[int]) -> int:
+    """Rows it takes to show these events and to say how many are left out between them."""
+    return len(places) + sum(one + 1 != other for one, other in pairwise(sorted(places)))
+
+
+def _both_ends(places: Sequence[int], rows: int) -> list[int]:
+    """As many places as fit into `rows` rows: how it began and how it ended."""
+    for count in range(min(len(places), rows), 2, -1):
+        head = (count + 1) // 2
+        chosen = [*places[:head], *places[len(places) - (count - head) :]]
+        if _rows(chosen) <= rows:
+            return chosen
+    return [places[0], places[-1]]
 
 
 def _find(witness: Sequence[Event], events: Sequence[Event]) -> list[int]:
@@ -49,14 +62,6 @@ def _find(witness: Sequence[Event], events: Sequence[Event]) -> list[int]:
         index for index, event in enumerate(events) if event.at in moments and event in wanted
     ]
     return places if len(places) >= len(wanted) else []
-
-
-def _both_ends(places: Sequence[int], limit: int) -> list[int]:
-    """At most `limit` places: how it began and how it ended."""
-    if len(places) <= limit:
-        return list(places)
-    head = (limit + 1) // 2
-    return [*places[:head], *places[len(places) - (limit - head) :]]
 
 
 def _around(events: Sequence[Event], witness: Sequence[int]) -> Iterator[int]:

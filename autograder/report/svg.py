@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from html import escape
 
+from rich.cells import cell_len
+
 from autograder.model import Kind
 from autograder.report.timeline import Bar, Ending, Lane, Layout, Row
 
@@ -148,7 +150,7 @@ def _frame(layout: Layout, *, narrow: bool) -> _Frame:
 def _texts(row: Row, frame: _Frame) -> list[tuple[str, str]]:
     """A row's lines as (css class, text): the word in bold first, then what does not fit beside."""
     if row.event is None:
-        return [("gap", f"{row.left_out:,} events left out")]
+        return [("gap", row.caption)]
     if frame.times_apart:
         return [("", line) for line in _wrapped(row.caption, frame)]
     first, rest = row.caption, ""
@@ -161,7 +163,9 @@ def _texts(row: Row, frame: _Frame) -> list[tuple[str, str]]:
 
 
 def _wrapped(text: str, frame: _Frame) -> list[str]:
-    return textwrap.wrap(text, frame.caption_chars, max_lines=4, placeholder=" …") or [text]
+    # characters of two columns (CJK, emoji) take the room of two
+    limit = max(frame.caption_chars * len(text) // max(cell_len(text), 1), 8)
+    return textwrap.wrap(text, limit, max_lines=4, placeholder=" …") or [text]
 
 
 def _opening(layout: Layout, frame: _Frame, height: float, name: str, *, standalone: bool) -> str:
@@ -305,6 +309,11 @@ def _tick(r: float) -> str:
     return f"M{-r * 0.5:.1f} 0L{-r * 0.1:.1f} {r * 0.42:.1f}L{r * 0.55:.1f} {-r * 0.4:.1f}"
 
 
+def _pause(r: float) -> str:
+    x, y = r * 0.28, r * 0.42
+    return f"M{-x:.1f} {-y:.1f}v{2 * y:.1f}M{x:.1f} {-y:.1f}v{2 * y:.1f}"
+
+
 def _bolt(r: float) -> str:
     return (
         f"M{r * 0.3:.1f} {-r:.1f}L{-r * 0.7:.1f} {r * 0.2:.1f}H{-r * 0.05:.1f}"
@@ -316,10 +325,7 @@ _SHAPES: dict[Kind, tuple[str, Callable[[float], str]]] = {
     Kind.TAKEN: ("", _circle),
     Kind.STARTED: ("work2", lambda r: f"M{-r:.1f} {-r * 0.7:.1f}H{r:.1f}L0 {r * 0.8:.1f}z"),
     Kind.FINISHED: ("work2", lambda r: _square(r * 0.8)),
-    Kind.HELD: (
-        "exam",
-        lambda r: f"M{-r * 0.5:.1f} {-r:.1f}v{2 * r:.1f}M{r * 0.5:.1f} {-r:.1f}v{2 * r:.1f}",
-    ),
+    Kind.HELD: ("exam", lambda r: _circle(r) + _pause(r)),
     Kind.FAILED: ("bad", lambda r: _circle(r) + _cross(r * 0.45)),
     Kind.CANCELLED: (
         "bad",
@@ -346,10 +352,7 @@ _SHAPES: dict[Kind, tuple[str, Callable[[float], str]]] = {
     Kind.SOURCE_STOPPED: ("", lambda r: _square(r * 0.9)),
     Kind.FAULT: ("exam full", lambda r: _bolt(r * 1.3)),
     Kind.RELEASED: ("exam", _diamond),
-    Kind.BREAK: (
-        "exam",
-        lambda r: f"M{-r * 0.5:.1f} {-r:.1f}v{2 * r:.1f}M{r * 0.5:.1f} {-r:.1f}v{2 * r:.1f}",
-    ),
+    Kind.BREAK: ("exam", lambda r: _circle(r) + _pause(r)),
     Kind.EXPECTED: ("exam", lambda r: _circle(r) + f"M0 {-r * 0.55:.1f}V0H{r * 0.45:.1f}"),
 }
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _STYLE = {Status.PASS: "green", Status.FAIL: "red", Status.INCONCLUSIVE: "magenta"}
 _WIDEST = 100  # columns: longer lines are hard to read
 _INDENT = 4
-_ROWS_FIRST, _ROWS_OTHERS, _ROWS_VERBOSE = 9, 4, 24
+_ROWS_FIRST, _ROWS_OTHERS, _ROWS_VERBOSE = 12, 5, 24
 _OUTPUT_LINES, _OUTPUT_LIMIT = 6, 2_000
 _TRACEBACK_LIMIT = 4_000
 
@@ -88,16 +88,14 @@ _SUBSTITUTES = {"✓": "+", "✗": "x", "·": "-", "…": "~", "⋮": ":"}
 
 
 def _header(page: _Page, grade: Grade) -> None:
-    title = Text(plain(grade.exercise.title), style="bold")
-    page.say(title.append(f"  {plain(grade.exercise.path)}", style="not bold dim"))
+    title = Text.assemble((words.sentence(grade.exercise.title), "bold"))
+    page.say(title.append(f"  {plain(grade.exercise.path)}", style="dim"))
     page.say(plain(words.submission_path(grade)))
     page.say(words.environment(grade), style="dim")
     for notice in grade.notices:
-        page.say(Text("! ", style="bold yellow").append(words.sentence(notice), style="not bold"))
+        page.say(Text.assemble(("! ", "bold yellow")).append(words.sentence(notice)))
     if not grade.complete:
-        page.say(
-            Text("! ", style="bold yellow").append("Interrupted: judged so far.", style="not bold")
-        )
+        page.say(Text.assemble(("! ", "bold yellow")).append("Interrupted: judged so far."))
 
 
 def _problem(page: _Page, grade: Grade) -> None:
@@ -105,11 +103,7 @@ def _problem(page: _Page, grade: Grade) -> None:
     if problem is None:
         return
     page.say()
-    page.say(
-        _verdict(Status.FAIL).append(
-            f"  {words.sentence(problem.sentence)}", style="not bold default"
-        )
-    )
+    page.say(_verdict(Status.FAIL).append(f"  {words.sentence(problem.sentence)}"))
     if problem.traceback.strip():
         page.say()
         page.say(
@@ -130,8 +124,8 @@ def _failures(page: _Page, grade: Grade, *, verbose: bool) -> None:
 def _result(page: _Page, grade: Grade, result: Result, *, rows: int, full: bool) -> None:
     verdict = result.verdict
     page.say()
-    head = _verdict(verdict.status).append(f"  {plain(result.sentence)}", style="not bold default")
-    head.append(f"  {words.score(result)}", style="not bold dim")
+    head = _verdict(verdict.status).append(f"  {plain(result.sentence)}")
+    head.append(f"  {words.score(result)}", style="dim")
     page.say(head)
     page.say(words.origin(result), indent=_INDENT, style="dim")
     if verdict.observed:
@@ -191,9 +185,7 @@ def _one_line(page: _Page, verdict: Text, said: str, score: str) -> None:
     room = max(page.width - verdict.cell_len - len(score) - 4, 8)
     sentence = Text(said)
     sentence.truncate(room, overflow="ellipsis", pad=True)
-    page.line(
-        verdict.append("  ").append_text(sentence).append(f"  {score}", style="not bold default")
-    )
+    page.line(verdict.append("  ").append_text(sentence).append(f"  {score}"))
 
 
 def _summary(page: _Page, grade: Grade) -> None:
@@ -202,9 +194,9 @@ def _summary(page: _Page, grade: Grade) -> None:
     line = _verdict(status)
     if status is Status.INCONCLUSIVE:
         line.append(f" {words.headline(grade)}")
-    page.say(line.append(f"  {words.summary(grade)}", style="not bold default"))
+    page.say(line.append(f"  {words.summary(grade)}"))
     page.command("Next:", words.next_command(grade))
 
 
 def _verdict(status: Status) -> Text:
-    return Text(f"{words.GLYPH[status]} {words.WORD[status]}", style=f"bold {_STYLE[status]}")
+    return Text.assemble((f"{words.GLYPH[status]} {words.WORD[status]}", f"bold {_STYLE[status]}"))

@@ -71,7 +71,9 @@ class Row:
 
     @property
     def caption(self) -> str:
-        """What happened to what, and the rest of it."""
+        """What happened to what, and the rest of it; for a gap, how much is missing."""
+        if self.event is None:
+            return f"{self.left_out:,} {'event' if self.left_out == 1 else 'events'} left out"
         return f"{self.word} {self.about}".strip() + self.remark
 
     @property
@@ -111,9 +113,7 @@ class Layout:
     def describe(self) -> str:
         """The picture in words, for those who do not see it."""
         said = [
-            f"{row.time}, {self.lanes[row.lane].name}: {row.caption}"
-            if row.event
-            else f"{row.left_out} events left out"
+            f"{row.time}, {self.lanes[row.lane].name}: {row.caption}" if row.event else row.caption
             for row in self.rows
         ]
         return f"Time runs downward. {'; '.join(said)}."

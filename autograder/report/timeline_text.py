@@ -134,11 +134,12 @@ def _heads(layout: Layout, times: int, pitch: int) -> Text:
 
 def _caption(row: Row) -> Text:
     if row.event is None:
-        return Text(f"{row.left_out:,} events left out", style="dim")
-    caption = Text(row.word, style="bold" if row.witness else "dim")
+        return Text(row.caption, style="dim")
+    look = "" if row.witness else "dim"
+    caption = Text(style=look).append(row.word, style="bold" if row.witness else "")
     if row.about:
-        caption.append(f" {row.about}", style="not bold")
-    caption.append(row.remark, style="not bold")
+        caption.append(f" {row.about}")
+    caption.append(row.remark)
     return caption
 
 
@@ -172,7 +173,7 @@ def _cells(layout: Layout, index: int, pitch: int, glyphs: Glyphs) -> Text:
 def _bar_look(bar: Bar, end: str, glyphs: Glyphs) -> tuple[str, str]:
     if not bar.work:
         return glyphs.hand, "dim"
-    return end or glyphs.work, "red" if bar.ending in {Ending.FAILED, Ending.CUT} else "blue"
+    return end or glyphs.work, "red" if bar.ending in {Ending.FAILED, Ending.CUT} else "bright_blue"
 
 
 def _draw_mark(
