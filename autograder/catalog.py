@@ -129,8 +129,9 @@ def read_hints(exercise: Exercise) -> dict[str, tuple[str, ...]]:
     try:
         return parse_hints(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
+        why = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
         raise UsageError(
-            f"{file} cannot be read: {error}.", next_command=f"ackademy list {exercise.path}"
+            f"{file} {why}, so there are no hints.", next_command=f"git checkout {file}"
         ) from error
 
 

@@ -11,7 +11,6 @@ from typing import TypeVar
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from autograder import brokers
 from autograder.brokers import MissingError, Server, kafka_jars
@@ -58,14 +57,13 @@ def status() -> None:
             f"{each.memory_bytes / 2**20:.0f} MiB, pid {each.pid} ({each.provider})",
             markup=False,
         )
-    table = Table(box=None, pad_edge=False)
-    for column in ("engine", "provider", "here", "to get it"):
-        table.add_column(column, overflow="fold")
     for engine in brokers.engines():
-        for name, missing in brokers.available(engine).items():
-            told = ("no: " + missing.sentence, missing.next_command) if missing else ("yes", "")
-            table.add_row(engine, name, *told)
-    console.print(table)
+        offers = brokers.available(engine)
+        chosen = next((name for name, missing in offers.items() if missing is None), None)
+        console.print(f"\n{engine}: {f'a check uses {chosen}' if chosen else 'not to be had here'}")
+        for name, missing in offers.items():
+            told = f"{missing.sentence} ({missing.next_command})" if missing else "here"
+            console.print(f"  {name:<10} {told}", markup=False, soft_wrap=True)
     if not found.servers:
         console.print("\nNext: ackademy brokers up nats")
 
@@ -129,11 +127,15 @@ def _may_install(error: MissingError, *, yes: bool) -> bool:
         return False
     if yes:
         return True
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not _somebody_is_there():
         return False
     size = f"{kafka_jars.size_bytes() / 1e6:.0f} MB"
     say(f"There is no Kafka here yet. Apache's own jars ({size}, once) make one.")
     return typer.confirm("Fetch them now?", default=True, err=True)
+
+
+def _somebody_is_there() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 @contextmanager

@@ -229,5 +229,5 @@ def test_hints_are_numbered_lists_below_the_name_of_a_guarantee():
 
 
 def test_missing_hints_are_said(course):
-    with pytest.raises(UsageError, match=r"hints\.md cannot be read"):
+    with pytest.raises(UsageError, match=r"hints\.md is missing"):
         catalog.read_hints(catalog.load(course, "03_concurrency/01_worker_pool"))
