@@ -17,6 +17,7 @@ from autograder.report.timeline import Layout, lay_out
 _TURNING_POINTS = frozenset(
     {Kind.FAULT, Kind.EXITED, Kind.STOP_SET, Kind.STOP_IN_FORCE, Kind.RUN_RAISED, Kind.RUN_RETURNED}
 )
+_PUBLISHING = frozenset({Kind.PUBLISHED, Kind.CONFIRMED})
 _CANDIDATES = 200  # looked at, at most: a kept picture needs far fewer
 _HANDLING = frozenset({Kind.STARTED, Kind.FINISHED, Kind.FAILED, Kind.CANCELLED})
 
@@ -71,12 +72,15 @@ def _around(events: Sequence[Event], witness: Sequence[int]) -> Iterator[int]:
     same = [index for index, event in enumerate(events) if event.delivery in deliveries]
     between = [i for i in range(first, last) if events[i].kind in _TURNING_POINTS]
     handled = [index for index in same if events[index].kind in _HANDLING]
-    neighbours = (place for place in (first - 1, last + 1) if 0 <= place < len(events))
+    neighbours = (
+        next((at for at in way if events[at].kind not in _PUBLISHING), None)
+        for way in (range(first - 1, -1, -1), range(last + 1, len(events)))
+    )
     return chain(
         between,
         _nearest(handled, first, last),
         _nearest(same, first, last),
-        neighbours,
+        (place for place in neighbours if place is not None),
         _predecessor(events, witness),
     )
 

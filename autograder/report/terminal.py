@@ -49,13 +49,19 @@ class _Page:
         self.console = console
         self.width = max(min(console.width, _WIDEST), 20)
 
-    def say(self, text: str | Text = "", *, indent: int = 0, style: str = "") -> None:
-        """A paragraph, wrapped, its further lines indented like the first."""
+    def say(
+        self, text: str | Text = "", *, indent: int = 0, style: str = "", lead: Text | None = None
+    ) -> None:
+        """A paragraph, wrapped, its further lines indented like the first.
+
+        `lead` stands in the indentation of the first line.
+        """
         body = text if isinstance(text, Text) else Text(text, style=style)
-        indent = min(indent, self.width // 8)
+        indent = lead.cell_len if lead else min(indent, self.width // 8)
         for line in body.wrap(self.console, self.width - indent) or [Text()]:
             line.rstrip()
-            self.line(Text(" " * indent).append_text(line))
+            self.line((lead or Text(" " * indent)).append_text(line))
+            lead = None
 
     def command(self, label: str, command: str, *, indent: int = 0) -> None:
         """A command to copy: never broken into lines by us."""
@@ -103,7 +109,7 @@ def _problem(page: _Page, grade: Grade) -> None:
     if problem is None:
         return
     page.say()
-    page.say(_verdict(Status.FAIL).append(f"  {words.sentence(problem.sentence)}"))
+    page.say(words.sentence(problem.sentence), lead=_verdict(Status.FAIL).append("  "))
     if problem.traceback.strip():
         page.say()
         page.say(
@@ -112,21 +118,31 @@ def _problem(page: _Page, grade: Grade) -> None:
 
 
 def _failures(page: _Page, grade: Grade, *, verbose: bool) -> None:
-    failed = [each for each in grade.results if each.verdict.status is Status.FAIL]
-    open_ = [each for each in grade.results if each.verdict.status is Status.INCONCLUSIVE]
-    for number, result in enumerate(failed):
-        rows = _ROWS_VERBOSE if verbose else _ROWS_OTHERS if number else _ROWS_FIRST
-        _result(page, grade, result, rows=rows, full=verbose or number == 0)
-    for result in open_:
-        _result(page, grade, result, rows=_ROWS_VERBOSE if verbose else _ROWS_OTHERS, full=verbose)
+    told = 0
+    for status in (Status.FAIL, Status.INCONCLUSIVE):
+        for result, *same in _by_reason(grade, status):
+            full = verbose or (status is Status.FAIL and told == 0)
+            rows = _ROWS_VERBOSE if verbose else _ROWS_FIRST if full else _ROWS_OTHERS
+            _result(page, grade, result, same, rows=rows, full=full)
+            told += 1
 
 
-def _result(page: _Page, grade: Grade, result: Result, *, rows: int, full: bool) -> None:
+def _by_reason(grade: Grade, status: Status) -> list[list[Result]]:
+    """Results of one status; those with the same observation are one story, told once."""
+    stories: dict[str, list[Result]] = {}
+    for result in grade.results:
+        if result.verdict.status is status:
+            stories.setdefault(result.verdict.observed or result.guarantee, []).append(result)
+    return list(stories.values())
+
+
+def _result(
+    page: _Page, grade: Grade, result: Result, same: list[Result], *, rows: int, full: bool
+) -> None:
     verdict = result.verdict
     page.say()
-    head = _verdict(verdict.status).append(f"  {plain(result.sentence)}")
-    head.append(f"  {words.score(result)}", style="dim")
-    page.say(head)
+    head = Text(words.sentence(result.sentence)).append(f"  {words.score(result)}", style="dim")
+    page.say(head, lead=_verdict(verdict.status).append("  "))
     page.say(words.origin(result), indent=_INDENT, style="dim")
     if verdict.observed:
         page.say(words.sentence(verdict.observed), indent=_INDENT)
@@ -140,6 +156,9 @@ def _result(page: _Page, grade: Grade, result: Result, *, rows: int, full: bool)
         if full:
             page.say()
     _traceback(page, result, full=full)
+    if same:
+        names = ", ".join(plain(each.guarantee) for each in same)
+        page.say(f"For the same reason: {names}", indent=_INDENT)
     if verdict.slip:
         page.say(f"Likely slip: {words.sentence(verdict.slip)}", indent=_INDENT)
     if verdict.status is Status.FAIL:

@@ -134,8 +134,9 @@ def lay_out(
     numbering = _Numbering.of(shown)
     lives = _lives(events, {events[index].delivery for index in shown}, numbering)
     lanes, slots = _lanes([events[index] for index in shown], lives)
+    keys = _keys_matter(events[index] for index in shown)
     rows = tuple(
-        _row(events[index], lanes, slots, witness=index in witness)
+        _row(events[index], lanes, slots, witness=index in witness, keys=keys)
         if not left_out
         else Row(None, left_out=left_out)
         for index, left_out in numbering.rows
@@ -204,7 +205,7 @@ class _Life:
         hand = Bar(
             lane, self.begins, self.ends, work=False, ending=self.ending, delivery=self.delivery
         )
-        if self.started is None or self.ended is None:
+        if self.started is None or self.ended is None:  # not handled as far as the picture reaches
             return [hand]
         work = Bar(
             lane, self.started, self.ended, work=True, ending=self.ending, delivery=self.delivery
@@ -259,10 +260,12 @@ def _life(
         ended, life.ending = death, Ending.CUT
     if life.started is not None:
         life.ended = numbering.row(ended)
+        if life.started >= len(numbering.rows) or life.ended < 0:
+            life.started = life.ended = None
     over = settled if started is None or ended is None else max(settled or -1, ended)
     if settled is None or (started is not None and ended is None):
         over = death
-    life.ends = max(numbering.row(over), numbering.row(own[-1]), life.ended or -1)
+    life.ends = max(numbering.row(over), numbering.row(own[-1]))
     return life
 
 
@@ -316,7 +319,24 @@ def _role(event: Event) -> Role:
     return Role.SLOT if event.delivery else Role.RUN
 
 
-def _row(event: Event, lanes: Sequence[Lane], slots: Mapping[int, int], *, witness: bool) -> Row:
+def _keys_matter(shown: Iterable[Event]) -> bool:
+    """Whether two messages of one key are to be seen; otherwise keys would only be noise."""
+    first: dict[str, str] = {}
+    return any(
+        first.setdefault(event.key, event.message) != event.message
+        for event in shown
+        if event.key and event.message
+    )
+
+
+def _row(
+    event: Event,
+    lanes: Sequence[Lane],
+    slots: Mapping[int, int],
+    *,
+    witness: bool,
+    keys: bool,
+) -> Row:
     role = _role(event)
     at = {lane.role: index for index, lane in enumerate(lanes) if lane.role is not Role.SLOT}
     lane = slots[event.delivery] if role is Role.SLOT else at[role]
@@ -335,7 +355,7 @@ def _row(event: Event, lanes: Sequence[Lane], slots: Mapping[int, int], *, witne
         seconds(event.at),
         event_word(event),
         event_about(event),
-        event_detail(event),
+        event_detail(event, keys=keys),
         witness=witness,
         rule=rule,
     )

@@ -72,10 +72,10 @@ def event_about(event: Event) -> str:
     return plain(shortened(event.message, _NAME_LIMIT))
 
 
-def event_detail(event: Event) -> str:
-    """What else is worth saying in one line: key, attempt, reason, figures."""
+def event_detail(event: Event, *, keys: bool = True) -> str:
+    """What else is worth saying in one line: key (if keys matter), attempt, reason, figures."""
     parts: list[str] = []
-    if event.message and event.key:
+    if keys and event.message and event.key:
         parts.append(f"key {plain(shortened(event.key, _NAME_LIMIT))}")
     if event.attempt > 1:
         parts.append(f"attempt {event.attempt}")

@@ -53,6 +53,15 @@ def test_it_says_what_was_graded():
     assert "! RabbitMQ is not on this machine: graded on NATS only.\n" in text
 
 
+def test_failures_of_one_reason_are_told_once():
+    history, verdict = samples.raised()
+    names = ["no_message_is_lost", "ack_follows_work", "pool_is_used"]
+    text = told(samples.grade(*(samples.result(name, verdict, history) for name in names)))
+    assert text.count("run() raised ValueError because one message failed") == 1
+    assert "For the same reason: ack_follows_work, pool_is_used\n" in text
+    assert text.count("ackademy hint") == 2  # in the story and at the end
+
+
 def test_every_failure_fits_a_screen():
     for text in (told(samples.mixed()), told(samples.hostile())):
         for block in text.split("\n✗ FAIL")[1:4]:

@@ -130,6 +130,13 @@ def test_no_witness_no_picture():
     assert draw(failed("Nothing to see."), None, rows=9) is None
 
 
+def test_keys_are_named_where_two_messages_share_one():
+    alone = lay_out([samples.of(1.0, Kind.STARTED, 1), samples.of(1.1, Kind.STARTED, 2)])
+    assert [row.detail for row in alone.rows] == ["", ""]
+    together = lay_out([samples.of(1.0, Kind.STARTED, 1), samples.of(1.1, Kind.STARTED, 5)])
+    assert [row.detail for row in together.rows] == ["key k1", "key k1"]
+
+
 def test_an_empty_run_is_an_empty_picture():
     layout = lay_out([])
     assert layout.rows == layout.lanes == layout.bars == ()
@@ -186,6 +193,10 @@ def test_any_shuffled_run_keeps_slots_apart(seed):
     for bar in layout.bars:
         assert layout.lanes[bar.lane].role is Role.SLOT
         assert -1 <= bar.first <= bar.last <= len(layout.rows)
+        assert bar.first < len(layout.rows)
+        assert bar.last >= 0
+    for narrow in (False, True):
+        svg_of(layout, narrow=narrow)
 
 
 def svg_of(layout, **options):
