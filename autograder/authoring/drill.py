@@ -208,7 +208,7 @@ def draw(seen: Drill, console: Console) -> None:
 def _table(what: str, rows: Sequence[tuple[str, int, str, str]], seen: Drill) -> Table:
     """Rows are label, how many were counted, and what to count incidents of."""
     table = Table(box=None, pad_edge=False)
-    table.add_column(what)
+    table.add_column(what, min_width=max((len(row[0]) for row in rows), default=0))
     table.add_column("runs" if what == "program" else "verdicts", justify="right")
     for fault in Fault:
         table.add_column(fault, justify="right")

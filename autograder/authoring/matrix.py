@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rich.console import Console  # noqa: TC002 - a type everywhere else too
 from rich.table import Table
@@ -145,14 +146,15 @@ def draw(matrix: Matrix, console: Console) -> None:
             console.print(f"{number:>3} {name}")
         console.print("    . pass   x fail   X caught by the guarantee it names   ? inconclusive")
         console.print("    ! no grade: our fault", highlight=False)
+    say = partial(console.print, markup=False, soft_wrap=True)
     for engine, why in matrix.missing_engines.items():
-        console.print(f"\n{engine} is not available: {why}", markup=False, style="bold magenta")
+        say(f"\n{engine} is not available: {why}", style="bold magenta")
     for outcome in matrix.errors:
         where = f"{outcome.job.submission.name} on {outcome.job.engine}"
-        console.print(f"\n! {where}: {outcome.error}", markup=False, style="magenta")
+        say(f"\n! {where}: {outcome.error}", style="magenta")
     for finding in matrix.findings:
-        console.print(f"\n{finding.where}: {finding.sentence}", markup=False, style="red")
-        console.print(f"    {finding.remedy}", markup=False)
+        say(f"\n{finding.where}: {finding.sentence}", style="red")
+        say(f"    {finding.remedy}")
     console.print(_summary(matrix))
 
 
