@@ -123,7 +123,7 @@ def shutdown_drains_in_flight(history: History) -> Verdict:
             verdict = look(history, life, told)
             if verdict is not None:
                 return verdict
-        drained += life.returned < min(life.cancelled, life.killed)
+        drained += _came_back(life)
     if drained:
         return passed("What was in hand at the stop was brought to its end, and run() returned.")
     if stops:
@@ -134,6 +134,11 @@ def shutdown_drains_in_flight(history: History) -> Verdict:
 def _duty_ends(life: Life) -> int:
     """Where this process's duty to drain ended: with the end, or a fault that excuses the rest."""
     return min(life.cancelled, life.killed, life.returned, life.raised, life.exited)
+
+
+def _came_back(life: Life) -> bool:
+    """Whether run() returned while this duty lasted."""
+    return life.returned < NEVER and life.returned == _duty_ends(life)
 
 
 def _cancelled(history: History, life: Life, told: int) -> Verdict | None:
@@ -221,7 +226,7 @@ def _slip_of_standing(each: Expectation) -> str:
 
 def _unsettled(history: History, life: Life, told: int) -> Verdict | None:
     """Messages still in hand when run() returned."""
-    if life.returned > _duty_ends(life):
+    if not _came_back(life):
         return None
     events, end, process = history.events, life.returned, life.process
     settled = {
@@ -282,7 +287,7 @@ def _unhandled(history: History, life: Life, told: int) -> Verdict | None:
 
 
 def _left_behind(history: History, life: Life, told: int) -> Verdict | None:
-    if life.returned > _duty_ends(life) or not history.events[life.returned].detail.strip():
+    if not _came_back(life) or not history.events[life.returned].detail.strip():
         return None
     tasks = history.events[life.returned].detail.split(", ")
     return failed(
@@ -294,7 +299,7 @@ def _left_behind(history: History, life: Life, told: int) -> Verdict | None:
 
 
 def _slow(history: History, life: Life, told: int) -> Verdict | None:
-    if life.returned > _duty_ends(life) or impeded(history, life.returned):
+    if not _came_back(life) or impeded(history, life.returned):
         return None
     last = max([told, *_last_of(history, life, life.returned)[:1]])
     idle_s = history.events[life.returned].at - history.events[last].at
