@@ -33,10 +33,16 @@ class Fault(StrEnum):
     FALSE_FAIL = "false fail"
     FALSE_PASS = "false pass"  # noqa: S105 - a verdict, not a password
     INCONCLUSIVE = "inconclusive"
-    ERROR = "error of ours"
+    ERROR = "our fault"
 
 
 FALSE = (Fault.FALSE_FAIL, Fault.FALSE_PASS)
+_HEADS = {  # two short lines: long program names leave little room in 80 columns
+    Fault.FALSE_FAIL: ("false", "fail"),
+    Fault.FALSE_PASS: ("false", "pass"),
+    Fault.INCONCLUSIVE: ("incon-", "clusive"),
+    Fault.ERROR: ("our", "fault"),
+}
 
 
 @dataclass(frozen=True)
@@ -211,7 +217,7 @@ def _table(what: str, rows: Sequence[tuple[str, int, str, str]], seen: Drill) ->
     table.add_column(what, min_width=max((len(row[0]) for row in rows), default=0))
     table.add_column("runs" if what == "program" else "verdicts", justify="right")
     for fault in Fault:
-        table.add_column(fault, justify="right")
+        table.add_column("\n".join(_HEADS[fault]), justify="right")
     for label, number, program, guarantee in rows:
         counts = (seen.count(fault, program, guarantee) for fault in Fault)
         table.add_row(label, str(number), *(str(count or "-") for count in counts))

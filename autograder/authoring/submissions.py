@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -128,9 +129,11 @@ def run(
         yield from _uninterrupted(map(task, jobs))
         return
     # spawn: a fork would inherit the server's pipes and keep them open
-    executor = ProcessPoolExecutor(parallel, mp_context=get_context("spawn"))
+    executor = ProcessPoolExecutor(
+        parallel, mp_context=get_context("spawn"), initializer=_ignore_interrupts
+    )
     try:
-        futures = {executor.submit(task, job): job for job in jobs}
+        futures = {executor.submit(_interruptible, task, job): job for job in jobs}
         yield from _uninterrupted(_as_done(futures))
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
@@ -150,6 +153,20 @@ def _as_done(futures: dict[Future[Outcome], Job]) -> Iterator[Outcome]:
             yield future.result()
         except BrokenProcessPool as error:
             yield Outcome(futures[future], None, f"a grading process died: {error}")
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches every process of the terminal: one that has no job has nothing to say."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _interruptible(task: Callable[[Job], Outcome], job: Job) -> Outcome:
+    """A job in a process of its own: during it, Ctrl-C ends the grading and its subjects."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return task(job)
+    finally:
+        _ignore_interrupts()
 
 
 def grade_one(job: Job, *, server: object, grade: Grader) -> Outcome:

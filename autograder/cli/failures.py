@@ -31,9 +31,10 @@ def guarded(command: Callable[[], object]) -> None:
         command()
     except AckademyError as error:
         sys.exit(explain(error))
-    except KeyboardInterrupt:
-        say("Interrupted.")
-        sys.exit(INTERRUPTED)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # Typer's, of a Ctrl-C that came before there was an outcome
+            say("Interrupted.")
+        raise
     except Exception as error:  # noqa: BLE001 - whatever is left is a bug of ours, and said so
         sys.exit(confess(error))
 
