@@ -27,9 +27,12 @@ def draw(verdict: Verdict, history: History | None, *, rows: int) -> Layout | No
     if not verdict.witness:
         return None
     events: Sequence[Event] = history.events if history is not None else ()
-    places = _find(verdict.witness, events)
+    witness = verdict.witness
+    if len(witness) > 2 * _CANDIDATES:  # only its ends can be shown
+        witness = (*witness[:_CANDIDATES], *witness[-_CANDIDATES:])
+    places = _find(witness, events)
     if not places:  # no history, or not from this one: it speaks for itself
-        events = sorted(verdict.witness, key=lambda event: event.at)
+        events = sorted(witness, key=lambda event: event.at)
         places = list(range(len(events)))
     shown = set(_both_ends(places, rows))
     for candidate in islice(_around(events, sorted(shown)), _CANDIDATES):

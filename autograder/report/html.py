@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from autograder.model import Grade, Kind, Result, Status
 from autograder.report import svg, words
@@ -105,12 +105,12 @@ def _entry(grade: Grade, result: Result, number: int, *, unfolded: bool) -> _Ent
         name=plain(result.guarantee),
         anchor=f"g{number + 1}",
         status=verdict.status,
-        sentence=words.sentence(result.sentence),
+        sentence=result.sentence,
         score=words.score(result),
         origin=words.origin(result),
         histories=result.histories,
-        observed="" if repeated else words.sentence(verdict.observed),
-        slip=words.sentence(verdict.slip),
+        observed="" if repeated else verdict.observed,
+        slip=verdict.slip,
         picture=None if repeated else _picture(result, f"t{number + 1}"),
         traceback=plain(capped(raised[0], _TRACEBACK_LIMIT), lines=True) if raised else "",
         hint=words.hint_command(result) if verdict.status is Status.FAIL else "",
@@ -170,5 +170,14 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(glyph=words.GLYPH, word=words.WORD, long_word=words.LONG_WORD)
-    environment.filters.update(plain=plain, sentence=words.sentence)
+    environment.filters.update(plain=plain, sentence=words.sentence, prose=_prose)
     return environment
+
+
+def _prose(text: str) -> Markup:
+    """A sentence whose `names` stand between backquotes, as in the docstrings they come from."""
+    parts = words.sentence(text).split("`")
+    if len(parts) % 2 == 0:  # a lone backquote is just one
+        return escape("`".join(parts))
+    name = Markup("<code>{}</code>")
+    return Markup("").join(name.format(part) if at % 2 else part for at, part in enumerate(parts))

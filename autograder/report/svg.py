@@ -63,8 +63,9 @@ def style(light: Palette = LIGHT, dark: Palette = DARK) -> str:
 
 _RULES = """
 .tl text{font:12.5px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:var(--tl-text)}
+.tl.narrow text{font-size:12px}
 .tl .head,.tl .time,.tl .gap{fill:var(--tl-muted)}
-.tl .head{font-size:11.5px}
+.tl text.head{font-size:11.5px}
 .tl .aside{fill:var(--tl-muted)}
 .tl .word{font-weight:700}
 .tl .life{stroke:var(--tl-line);stroke-dasharray:1 5;stroke-linecap:round;stroke-width:1.5}
@@ -88,7 +89,7 @@ _RULES = """
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Measures of one picture, in CSS pixels (at 12.5 px a monospaced character is 7.6 wide)."""
+    """Measures of one picture, in CSS pixels (characters are monospaced)."""
 
     width: int
     pitch: float
@@ -106,7 +107,7 @@ class _Frame:
         return self.lanes_left + (lane + 0.5) * self.pitch
 
 
-_CHAR = 7.6
+_CHAR, _CHAR_NARROW = 7.6, 7.25  # at 12.5 px and at 12 px
 
 
 def svg(layout: Layout, *, name: str, narrow: bool = False, standalone: bool = False) -> str:
@@ -139,9 +140,9 @@ def svg(layout: Layout, *, name: str, narrow: bool = False, standalone: bool = F
 def _frame(layout: Layout, *, narrow: bool) -> _Frame:
     lanes = max(len(layout.lanes), 1)
     if narrow:
-        pitch = min(30.0, 150 / lanes)
+        pitch = min(28.0, 126 / lanes)
         left = 6 + lanes * pitch + 8
-        return _Frame(328, pitch, 6, left, int((328 - left) / _CHAR), times_apart=False)
+        return _Frame(328, pitch, 6, left, int((328 - left) / _CHAR_NARROW), times_apart=False)
     pitch = min(66.0, 340 / lanes)
     left = 92 + lanes * pitch + 14
     return _Frame(760, pitch, 92, left, int((760 - left) / _CHAR), times_apart=True)
@@ -170,10 +171,11 @@ def _wrapped(text: str, frame: _Frame) -> list[str]:
 
 def _opening(layout: Layout, frame: _Frame, height: float, name: str, *, standalone: bool) -> str:
     name = escape(name, quote=True)
+    kind = "tl" if frame.times_apart else "tl narrow"
     namespace = ' xmlns="http://www.w3.org/2000/svg"' if standalone else ""
     sheet = f"<style>{style()}</style>" if standalone else ""
     return (
-        f'<svg{namespace} class="tl" role="img" aria-labelledby="{name}-title {name}-desc" '
+        f'<svg{namespace} class="{kind}" role="img" aria-labelledby="{name}-title {name}-desc" '
         f'width="{frame.width}" height="{height:.0f}" viewBox="0 0 {frame.width} {height:.0f}">'
         f'<title id="{name}-title">Timeline of {sum(row.event is not None for row in layout.rows)} '
         f"events in {len(layout.lanes)} lanes</title>"

@@ -183,6 +183,7 @@ _ENDS = {
     Kind.FAILED: Ending.FAILED,
     Kind.CANCELLED: Ending.CANCELLED,
 }
+_DEATHS = frozenset({Kind.EXITED, Kind.FAULT})
 _SETTLING = frozenset(
     {Kind.ACK, Kind.REQUEUE, Kind.GIVE_UP, Kind.SETTLED, Kind.SETTLE_FAILED, Kind.SETTLED_TWICE}
 )
@@ -220,7 +221,7 @@ def _lives(events: Sequence[Event], wanted: Collection[int], numbering: _Numberi
     for index, event in enumerate(events):
         if event.delivery in indices:
             indices[event.delivery].append(index)
-        elif _is_death(event):
+        elif event.kind in _DEATHS and _is_death(event):
             deaths.append(index)
     lives = [_life(events, own, deaths, numbering) for own in indices.values()]
     return sorted(lives, key=lambda life: (life.process, life.begins, life.delivery))
@@ -299,7 +300,7 @@ def _lanes(
     if Role.RUN in roles:
         lanes.append(Lane(Role.RUN, "run()", "run"))
     if Role.EXAMINER in roles:
-        lanes.append(Lane(Role.EXAMINER, "examiner", "exam"))
+        lanes.append(Lane(Role.EXAMINER, "examiner", "exm"))
     return tuple(lanes), slots
 
 

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from autograder.model import GraderError, UsageError
+from autograder.model import GraderError, UsageError, failed
 from autograder.report import html
 from autograder.tests.report import samples
 from autograder.tests.report.test_terminal import ALL
@@ -113,6 +113,14 @@ def test_an_interrupted_grade_says_so():
     text = outline(html.page(samples.interrupted())).text
     assert "This is what had been judged so far." in text
     assert text.count("not judged") == 6
+
+
+def test_names_between_backquotes_are_code_and_still_escaped():
+    verdict = failed("`<b>` is no `name", slip="Is `ack()` called before `await handle(message)`?")
+    page = html.page(samples.grade(samples.result("ack_follows_work", verdict)))
+    assert "Is <code>ack()</code> called before <code>await handle(message)</code>?" in page
+    assert '<p class="observed"><code>&lt;b&gt;</code> is no `name</p>' not in page
+    assert "`&lt;b&gt;` is no `name" in page
 
 
 def test_hostile_texts_are_texts():
