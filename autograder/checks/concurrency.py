@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from autograder.checks.expectations import Expectation, read_expectations, stood_still
-from autograder.checks.isolation import lost_slots
-from autograder.checks.ledger import ENDS, Level, before, ids, levels, of_process, open_at, running
+from autograder.checks.ledger import ENDS, Level, before, ids, levels, open_at, running
 from autograder.checks.lives import NEVER, read_lives
 from autograder.checks.phrases import counted, moment, some, witness
 from autograder.checks.registry import guarantee
+from autograder.checks.standstill import failures_before, lost_slots, startable
 from autograder.model import History, Kind, Verdict, Wait, failed, inconclusive, passed
 
 _SETTLED = (Kind.SETTLED, Kind.SETTLE_FAILED)
@@ -22,17 +22,23 @@ def concurrency_is_bounded(history: History) -> Verdict:
     `workers`, or all workers busy while more messages waited.
     """
     workers = history.workers
-    by_process = running(history)
-    over = min((level.first_above(workers) for level in by_process.values()), default=NEVER)
+    pools = running(history).values()
+    over = min((pool.above(workers) for pool in pools), default=NEVER)
     if over < NEVER:
-        return _too_many(history, over, max(level.peak() for level in by_process.values()))
+        return _too_many(history, over, max(pool.peak() for pool in pools))
     started = len(history.places[Kind.STARTED])
     if not started:
         return inconclusive("No handler was started.")
-    peak = max(level.peak() for level in by_process.values())
-    if started > workers or (peak >= workers and len(ids(history, Kind.CONFIRMED)) > workers):
-        return passed(f"At most {peak} of {counted(workers, 'handler')} ran at once.")
-    return inconclusive(f"Only {started} handlers were started: no more than there are workers.")
+    enough = started > workers
+    if enough or (_all_busy(history) and len(ids(history, Kind.CONFIRMED)) > workers):
+        return passed(f"{counted(started, 'handler')} ran, never more than {workers} at once.")
+    return inconclusive(f"Only {counted(started, 'handler')} ran: no more than there are workers.")
+
+
+def _all_busy(history: History) -> bool:
+    """Whether all workers were ever busy at once."""
+    above = (pool.above(history.workers - 1) for pool in running(history).values())
+    return min(above, default=NEVER) < NEVER
 
 
 def _too_many(history: History, over: int, peak: int) -> Verdict:
@@ -70,43 +76,46 @@ def pool_is_used(history: History) -> Verdict:
     asked = [each for each in read_expectations(history) if each.wanted.get("running", 0) > 0]
     met = [each for each in asked if each.wait == Wait.MET and each.wanted["running"] >= workers]
     for each in stood_still(history):
-        if _is_idle(each, workers) and _is_unexplained(history, each):
+        if _is_idle(history, each):
             return _idle(history, each)
     if any(each.wait != Wait.MET for each in asked):
         return inconclusive("The run ended before all workers could be seen busy.")
     if met:
         return passed(f"All {workers} workers were busy at {moment(history, met[0].place)}.")
-    peak = max((level.peak() for level in running(history).values()), default=0)
-    if 0 < workers <= peak:
+    if _all_busy(history):
         return passed(f"All {workers} workers were busy at once.")
-    return inconclusive(
-        f"At most {peak} of {workers} workers were seen busy, and none was asked for."
+    return inconclusive(f"All {workers} workers were never seen busy, nor was the pool asked to.")
+
+
+def _is_idle(history: History, each: Expectation) -> bool:
+    """Whether workers stood idle here, though there was work, and nothing else explains it."""
+    asked = each.wanted.get("running", 0)
+    fewer = _busy(each) < asked <= history.workers
+    if each.wait == Wait.DRAINED:
+        return fewer and _never_together(history, each)
+    beside_gates = 0 < each.held <= each.busy < history.workers
+    return (
+        (fewer or beside_gates)
+        and startable(history, each) > 0
+        and each.place < read_lives(history)[each.process].told
+        and not lost_slots(history, each)
     )
 
 
-def _is_idle(each: Expectation, workers: int) -> bool:
-    """Whether workers stood idle here: fewer at work than were waited for, or than there are."""
-    asked = each.wanted.get("running", 0)
-    if 0 < asked <= workers:
-        return min(each.busy, each.seen.get("running", each.busy)) < asked
-    return each.held > 0 and each.busy < workers and each.within_reach > 0
+def _busy(each: Expectation) -> int:
+    """Handlers at work, by the subject's last heartbeat and by the events: the smaller number."""
+    return min(each.busy, each.seen.get("running", each.busy))
 
 
-def _is_unexplained(history: History, each: Expectation) -> bool:
-    """Whether neither a stop, nor failures, nor a lack of messages tells why workers were idle."""
-    if each.place > read_lives(history)[each.process].told or lost_slots(history, each):
-        return False
-    if each.wait != Wait.DRAINED:
-        return True
-    failures = before(history.places[Kind.FAILED], each.place)
+def _never_together(history: History, each: Expectation) -> bool:
+    """Whether a pool that emptied the broker, and failed at nothing, never used all workers."""
     peak = running(history).get(each.process, Level()).peak(until=each.place)
     enough = len(ids(history, Kind.CONFIRMED)) >= history.workers > peak
-    return enough and not of_process(history, failures, each.process)
+    return enough and not failures_before(history, each.process, each.place)
 
 
 def _idle(history: History, each: Expectation) -> Verdict:
-    level = running(history).get(each.process, Level())
-    peak = level.peak(until=each.place)
+    peak = running(history).get(each.process, Level()).peak(until=each.place)
     starts = before(history.places[Kind.STARTED], each.place)
     ends = before(history.where(*ENDS, Kind.RELEASED), each.place)
     if peak >= history.workers:
@@ -115,11 +124,16 @@ def _idle(history: History, each: Expectation) -> Verdict:
         slip = "Is each message awaited in the loop that takes them, so that one runs at a time?"
     else:
         slip = "Does something beside a running handler use up a slot: a queue's consumer, a settled message?"
-    busy = min(each.busy, each.seen.get("running", each.busy))
+    if each.wait == Wait.DRAINED:
+        observed = f"Never more than {peak} of {history.workers} workers were busy, until no message was left."
+    else:
+        observed = (
+            f"{_busy(each)} of {history.workers} workers were busy and the pool stood, with "
+            f"{counted(startable(history, each), 'message')} it could have begun "
+            f"({moment(history, each.place)})."
+        )
     return failed(
-        f"{busy} of {history.workers} workers were busy and the pool stood, with "
-        f"{each.figures.get('buffered', 0)} messages to take and {each.in_hand} in hand "
-        f"({moment(history, each.place)}).",
+        observed,
         witness(history, [*starts[-4:], *ends[-3:], each.place]),
         slip,
     )
@@ -137,19 +151,17 @@ def backpressure_holds(history: History) -> Verdict:
     workers = history.workers
     limit = 2 * workers + 2
     lives = read_lives(history)
-    in_hand = levels(history, Kind.TAKEN, _SETTLED)
-    ends = {process: lives[process].over for process in in_hand}
-    over = min(
-        (level.first_above(limit, until=ends[p]) for p, level in in_hand.items()), default=NEVER
-    )
-    peak = max((level.peak(until=ends[p]) for p, level in in_hand.items()), default=0)
+    hands = [(hand, lives[p].over) for p, hand in levels(history, Kind.TAKEN, _SETTLED).items()]
+    over = min((hand.above(limit, until=end) for hand, end in hands), default=NEVER)
     if over < NEVER:
-        return _too_much(history, over, peak, limit)
+        return _too_much(history, over, max(hand.peak(until=end) for hand, end in hands), limit)
     taken = len(history.places[Kind.TAKEN])
     if not taken:
         return inconclusive("No message was taken.")
-    if taken > limit or (peak >= workers and len(ids(history, Kind.CONFIRMED)) > limit):
-        return passed(f"At most {peak} messages were in hand; {limit} are allowed.")
+    if taken > limit or (taken >= workers and len(ids(history, Kind.CONFIRMED)) > limit):
+        return passed(
+            f"{counted(taken, 'message')} taken, never more than {limit} in hand at once."
+        )
     return inconclusive(f"Only {counted(taken, 'message')} could be taken; {limit} are allowed.")
 
 

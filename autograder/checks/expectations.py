@@ -40,11 +40,6 @@ class Expectation:
         return self.figures.get("in_hand", 0)
 
     @property
-    def within_reach(self) -> int:
-        """Messages that no handler worked on and that the pool could have begun with."""
-        return self.figures.get("buffered", 0) + max(0, self.in_hand - self.busy)
-
-    @property
     def about_the_end(self) -> bool:
         """Whether the scenario waited for run() to come back."""
         return "returned" in self.wanted or "exited" in self.wanted

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autograder.checks.expectations import Expectation, read_expectations, stood_still
-from autograder.checks.ledger import Level, after, before, of_process, running, unfinished
-from autograder.checks.lives import Life, Lives, read_lives
+from autograder.checks.ledger import after, of_process, running, unfinished
+from autograder.checks.lives import NEVER, Life, Lives, read_lives
 from autograder.checks.phrases import (
     counted,
     delivery_places,
@@ -17,6 +17,7 @@ from autograder.checks.phrases import (
     witness,
 )
 from autograder.checks.registry import guarantee
+from autograder.checks.standstill import failures_before, lost_slots, startable
 from autograder.model import History, Kind, Verdict, Wait, failed, inconclusive, passed
 
 
@@ -54,27 +55,6 @@ def one_failure_is_one_failure(history: History) -> Verdict:
     return inconclusive("Too little happened after the failures to tell whether a worker was lost.")
 
 
-def lost_slots(history: History, each: Expectation) -> int:
-    """How many slots the failures before this standstill cost; 0 if it has another cause.
-
-    A pool that never had more handlers at work than now has lost none, unless those missing are
-    exactly as many as failed: poison that fails at once never shows up beside other handlers.
-    """
-    failures = _failures_before(history, each.process, each.place)
-    asked = each.wanted.get("running", 0)
-    missing = history.workers - each.busy
-    has_work = each.within_reach > 0 or each.busy < asked <= history.workers
-    if each.wait != Wait.STALLED or not failures or missing <= 0 or not has_work:
-        return 0
-    peak = running(history).get(each.process, Level()).peak(until=each.place)
-    explained = peak > each.busy or each.busy == max(0, history.workers - len(failures))
-    return missing if explained else 0
-
-
-def _failures_before(history: History, process: int, place: int) -> list[int]:
-    return of_process(history, before(history.places[Kind.FAILED], place), process)
-
-
 def _unasked(history: History, lives: Lives, place: int) -> bool:
     life = lives[history.events[place].process]
     return place < min(life.told, life.over)
@@ -82,7 +62,7 @@ def _unasked(history: History, lives: Lives, place: int) -> bool:
 
 def _others_cancelled(history: History, cancelled: Sequence[int]) -> Verdict:
     first = history.events[cancelled[0]]
-    failures = _failures_before(history, first.process, cancelled[0])
+    failures = failures_before(history, first.process, cancelled[0])
     names = some(history.events[place].message for place in cancelled)
     count = len(cancelled)
     if not failures:
@@ -106,13 +86,13 @@ def _ended_by_failure(history: History, lives: Lives) -> Life | None:
     life = lives.last
     if life is None or life.over >= life.told:
         return None
-    if not _failures_before(history, life.process, life.over):
+    if not failures_before(history, life.process, life.over):
         return None
     return life if life.over == life.raised or unfinished(history) else None
 
 
 def _pool_ended(history: History, life: Life) -> Verdict:
-    last = _failures_before(history, life.process, life.over)[-1]
+    last = failures_before(history, life.process, life.over)[-1]
     event, cause = history.events[life.over], history.events[last]
     words = {
         Kind.RUN_RAISED: f"run() raised {first_line(event.detail, 'an exception')}",
@@ -127,15 +107,15 @@ def _pool_ended(history: History, life: Life) -> Verdict:
 
 
 def _shrunk(history: History, each: Expectation) -> Verdict:
-    failures = _failures_before(history, each.process, each.place)
+    failures = failures_before(history, each.process, each.place)
     given_back = {event.delivery for event in history.of(Kind.REQUEUE, Kind.GIVE_UP)}
     slip = "Does the exception end the worker's loop, for want of an `except` inside the loop?"
     if all(history.events[place].delivery in given_back for place in failures):
         slip = "Is a slot (of a semaphore, a task set) given back only when the handler succeeds?"
     return failed(
         f"After {counted(len(failures), 'failure')}, {each.busy} of {history.workers} workers were "
-        f"at work and the pool stood, with {counted(each.within_reach, 'message')} within reach "
-        f"({moment(history, each.place)}).",
+        f"at work and the pool stood, with {counted(startable(history, each), 'message')} it could "
+        f"have begun ({moment(history, each.place)}).",
         witness(history, [*failures[:5], each.place]),
         slip,
     )
@@ -159,7 +139,7 @@ def _kept_its_slots(history: History, failures: Sequence[int]) -> bool:
         mine = of_process(history, failures, process)
         if not mine:
             continue
-        if level.peak(since=mine[0]) >= workers:
+        if level.above(workers - 1, since=mine[0]) < NEVER:
             return True
         if any(each.process == process and each.place > mine[0] for each in met):
             return True

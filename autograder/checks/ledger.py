@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain, compress, islice, repeat
+from operator import gt
 
 from autograder.checks.lives import NEVER
 from autograder.model import History, Kind
@@ -50,47 +52,45 @@ def of_process(history: History, places: Iterable[int], process: int) -> list[in
     return [place for place in places if events[place].process == process]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Level:
-    """How many deliveries of one process are open, after each event that changes it."""
+    """How many deliveries of one process are open: each opens at one place and closes at another."""
 
-    places: list[int] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
+    opens: Sequence[int] = ()
+    closes: Sequence[int] = ()
 
-    def peak(self, *, since: int = 0, until: int = NEVER) -> int:
-        """The most that were open at once, at places from `since` to before `until`."""
-        return max(self._part(since, until), default=0)
+    def above(self, limit: int, *, since: int = 0, until: int = NEVER) -> int:
+        """Where more than `limit` are first open, from `since` to before `until`; else `NEVER`.
 
-    def first_above(self, limit: int, *, until: int = NEVER) -> int:
-        """Where more than `limit` were open for the first time; `NEVER` if they never were."""
-        for place, count in zip(self.places, self._part(0, until), strict=False):
-            if count > limit:
-                return place
-        return NEVER
+        After opening number i (from 0), i + 1 minus the closings before it are open. That is more
+        than `limit` exactly if closing number i - limit comes later, or never: no need to count.
+        """
+        limit = max(limit, 0)
+        first = max(limit, bisect_left(self.opens, since))
+        opens = self.opens[first : bisect_left(self.opens, until)]
+        closes = chain(islice(self.closes, first - limit, None), repeat(NEVER))
+        return next(compress(opens, map(gt, closes, opens)), NEVER)
 
-    def _part(self, since: int, until: int) -> list[int]:
-        start, end = bisect_left(self.places, since), bisect_left(self.places, until)
-        return self.counts if (start, end) == (0, len(self.counts)) else self.counts[start:end]
+    def peak(self, *, until: int = NEVER) -> int:
+        """The most that were open at once, before `until`."""
+        opens = before(self.opens, until)
+        return max(
+            (number - bisect_left(self.closes, place) for number, place in enumerate(opens, 1)),
+            default=0,
+        )
 
 
 def levels(history: History, opening: Kind, closing: Iterable[Kind]) -> dict[int, Level]:
     """Process -> its level: an event of kind `opening` opens a delivery, the others close it."""
-    events, found = history.events, dict[int, Level]()
-    hands: dict[int, set[int]] = {}
-    current: int | None = None
-    for place in history.where(opening, *closing):
-        event = events[place]
-        if event.process != current:  # rare: a restart; its hands are empty
-            current = event.process
-            level, open_now = found.setdefault(current, Level()), hands.setdefault(current, set())
-            append_place, append_count = level.places.append, level.counts.append
-        if event.kind is opening:
-            open_now.add(event.delivery)
-        else:
-            open_now.discard(event.delivery)
-        append_place(place)
-        append_count(len(open_now))
-    return found
+    opens, closes = history.places[opening], history.where(*closing)
+    events = history.events
+    processes = {events[place].process for place in opens}
+    if len(processes) == 1:
+        return {process: Level(opens, closes) for process in processes}
+    return {
+        process: Level(of_process(history, opens, process), of_process(history, closes, process))
+        for process in sorted(processes)
+    }
 
 
 def running(history: History) -> dict[int, Level]:

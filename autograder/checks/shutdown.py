@@ -63,13 +63,13 @@ def _taken_after(history: History, life: Life) -> list[int]:
 def _had_more(history: History, life: Life) -> bool:
     """Whether a message could have been taken after this stop: never taken, or given back."""
     events, stop = history.events, life.stop_in_force
-    taken = of_process(history, before(history.places[Kind.TAKEN], stop), life.process)
-    finished = before(history.places[Kind.FINISHED], stop)
-    spoken_for = {events[place].message for place in (*taken, *finished)}
     given_back = after(before(history.places[Kind.REQUEUE], life.over), stop)
-    return not ids(history, Kind.CONFIRMED) <= spoken_for or bool(
-        of_process(history, given_back, life.process)
-    )
+    if of_process(history, given_back, life.process):
+        return True
+    taken = of_process(history, before(history.places[Kind.TAKEN], stop), life.process)
+    left = ids(history, Kind.CONFIRMED) - {events[place].message for place in taken}
+    finished = before(history.places[Kind.FINISHED], stop) if left else ()
+    return not left <= {events[place].message for place in finished}
 
 
 def _new_work(history: History, life: Life, late: Sequence[int]) -> Verdict:

@@ -1,0 +1,41 @@
+"""Reading a standstill: what the pool could have begun with, and whether failures cost it slots."""
+
+from __future__ import annotations
+
+from autograder.checks.expectations import Expectation
+from autograder.checks.ledger import Level, before, of_process, running
+from autograder.model import History, Kind, Wait
+
+
+def startable(history: History, each: Expectation) -> int:
+    """Messages that lay ready: in the source's buffer, or taken and with no handler yet."""
+    events = history.events
+    deliveries = {
+        kind: {
+            events[place].delivery
+            for place in of_process(history, before(history.places[kind], each.place), each.process)
+        }
+        for kind in (Kind.TAKEN, Kind.STARTED, Kind.SETTLED, Kind.SETTLE_FAILED)
+    }
+    waiting = deliveries.pop(Kind.TAKEN).difference(*deliveries.values())
+    return each.figures.get("buffered", 0) + len(waiting)
+
+
+def failures_before(history: History, process: int, place: int) -> list[int]:
+    """Where handlers of this process had failed before this place."""
+    return of_process(history, before(history.places[Kind.FAILED], place), process)
+
+
+def lost_slots(history: History, each: Expectation) -> int:
+    """How many slots the failures before this standstill cost; 0 if it has another cause.
+
+    A pool that never had more handlers at work than now has lost none, unless those missing are
+    exactly as many as failed: poison that fails at once never shows up beside other handlers.
+    """
+    failures = failures_before(history, each.process, each.place)
+    missing = history.workers - each.busy
+    if each.wait != Wait.STALLED or not failures or missing <= 0 or not startable(history, each):
+        return 0
+    peak = running(history).get(each.process, Level()).peak(until=each.place)
+    explained = peak > each.busy or each.busy == max(0, history.workers - len(failures))
+    return missing if explained else 0
