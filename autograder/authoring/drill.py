@@ -55,6 +55,11 @@ class Incident:
     seed: int
     observed: str
 
+    @property
+    def headline(self) -> str:
+        """What was observed, without a traceback that may follow."""
+        return self.observed.partition("\n")[0]
+
 
 @dataclass
 class Drill:
@@ -117,7 +122,7 @@ def _incidents(outcome: Outcome) -> Iterator[Incident]:
             continue
         false = Fault.FALSE_PASS if wrong else Fault.FALSE_FAIL
         fault = Fault.INCONCLUSIVE if status is Status.INCONCLUSIVE else false
-        observed = f"{result.test}: {result.verdict.observed}"
+        observed = f"{result.test}: {result.verdict.observed or '-'}"
         yield Incident(fault, submission.name, result.guarantee, seed, observed)
 
 
@@ -176,7 +181,9 @@ def _chosen(
 
 
 def _line(outcome: Outcome, new: Sequence[Incident], number: int, total: int) -> str:
-    told = "; ".join(f"{each.fault}: {each.guarantee} {each.observed}" for each in new)
+    told = "; ".join(
+        " ".join(filter(None, (f"{each.fault}:", each.guarantee, each.headline))) for each in new
+    )
     seed = outcome.job.seeds[0]
     return f"{number}/{total} {outcome.job.submission.name}, seed {seed}: {told or 'as expected'}"
 

@@ -63,7 +63,7 @@ class Outcome:
 
     job: Job
     grade: Grade | None
-    error: str = ""
+    error: str = ""  # a sentence; for a bug a traceback below it
 
     @property
     def verdicts(self) -> dict[str, Status]:
@@ -183,8 +183,8 @@ def grade_one(job: Job, *, server: object, grade: Grader) -> Outcome:
         )
     except AckademyError as error:
         return Outcome(job, None, error.sentence)
-    except Exception:  # noqa: BLE001 - a grader's bug is counted, and must not end a long drill
-        return Outcome(job, None, traceback.format_exc(limit=-3).strip())
+    except Exception as error:  # noqa: BLE001 - a grader's bug is counted, and must not end a long drill
+        return Outcome(job, None, f"{error!r}\n{traceback.format_exc(limit=-3).strip()}")
     # Results are many and their histories large; a matrix needs the verdicts alone.
     results = tuple(replace(result, history=None) for result in done.results)
     return Outcome(job, replace(done, results=results))

@@ -100,5 +100,5 @@ def _in_order(outcome: Outcome) -> tuple[int, str]:
 def _line(outcome: Outcome, number: int, total: int) -> str:
     job = outcome.job
     told = ", ".join(name for name, status in outcome.verdicts.items() if status != "pass")
-    ending = outcome.error or told or "all pass"
+    ending = outcome.error.partition("\n")[0] or told or "all pass"
     return f"{number}/{total} {job.submission.name} on {job.engine}: {ending}"
