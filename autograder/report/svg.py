@@ -66,6 +66,7 @@ _RULES = """
 .tl.narrow text{font-size:12px}
 .tl .head,.tl .time,.tl .gap{fill:var(--tl-muted)}
 .tl text.head{font-size:11.5px}
+.tl.narrow text.head{font-size:10px}
 .tl .aside{fill:var(--tl-muted)}
 .tl .word{font-weight:700}
 .tl .life{stroke:var(--tl-line);stroke-dasharray:1 5;stroke-linecap:round;stroke-width:1.5}
@@ -208,7 +209,7 @@ def _lifelines(layout: Layout, frame: _Frame, tops: list[float]) -> list[str]:
 
 
 def _head(lane: Lane, frame: _Frame) -> str:
-    room = int(frame.pitch / 7)
+    room = int(frame.pitch / (7 if frame.times_apart else 6))
     return next((name for name in (lane.name, lane.short) if len(name) <= room), lane.short[:room])
 
 
