@@ -64,6 +64,7 @@ class Wait(StrEnum):
     STALLED = "stalled"  # loop alive, messages within reach, nothing moved: the pool stands
     DRAINED = "drained"  # broker empty, nothing in hand, and still the condition does not hold
     BLOCKED = "blocked"  # the process lives but its event loop has not turned for seconds
+    STORM = "storm"  # one message was taken over and over: this would go on for ever
     ENDED = "ended"  # the subject was gone before the condition held
     LATE = "late"  # time ran out while something still moved or the broker was slow: no verdict
 

@@ -60,6 +60,8 @@ class Recorder:
         self._last_call: dict[int, tuple[Kind, str]] = {}
         self._unsure: set[str] = set()
         self._deliveries = 0
+        self._takes: Counter[str] = Counter()
+        self.most_takes = 0  # how often one message was taken, at most
 
     def begin_life(self) -> Life:
         """A new subject process: its deliveries are numbered after those before."""
@@ -116,6 +118,8 @@ class Recorder:
     def _count(self, life: Life, kind: Kind, message: str, delivery: int, detail: str) -> None:
         if kind is Kind.TAKEN:
             self._unsure.discard(message)
+            self._takes[message] += 1
+            self.most_takes = max(self.most_takes, self._takes[message])
         if kind in _DISTINCT:
             self._messages[_DISTINCT[kind]].add(message)
         elif kind in _EVENTS:

@@ -54,6 +54,7 @@ _WAITS = {
     Wait.STALLED: "nothing moved any more",
     Wait.DRAINED: "nothing was left to do",
     Wait.BLOCKED: "the event loop did not turn",
+    Wait.STORM: "one message came back again and again",
     Wait.ENDED: "the process was gone",
     Wait.LATE: "time ran out",
 }

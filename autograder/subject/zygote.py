@@ -67,6 +67,9 @@ def _keep(job: dict[str, Any], control_fd: int, events_fd: int, output_fd: int) 
             signal.set_wakeup_fd(-1)
             os.close(wake_write)
             _become_subject(job, events_fd, output_fd)
+        # Parent and child both form the group: whoever is first, no signal finds it missing.
+        with suppress(PermissionError, ProcessLookupError):
+            os.setpgid(subject, subject)
         os.close(events_fd)
         os.close(output_fd)
         control.sendall(wire.encode({"pid": subject}))
@@ -123,25 +126,40 @@ def _end_stragglers() -> int:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         try:
-            os.waitpid(-1, 0)
+            pid, _ = os.waitpid(-1, os.WNOHANG if not _children() else 0)
         except ChildProcessError:
+            return ended
+        if pid == 0:  # there are children, but this system cannot list them to be killed
             return ended
         ended += 1
 
 
 def _children() -> list[int]:
     """Direct children of this process: orphans arrive here, one generation after the other."""
-    with suppress(OSError):
-        listing = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-        return [int(pid) for pid in listing.split()]
-    return []
+    me = os.getpid()
+    try:
+        listing = Path(f"/proc/self/task/{me}/children").read_text()
+    except OSError:  # a kernel without this listing, or no Linux
+        return [pid for pid in _all_pids() if _parent(pid) == me]
+    return [int(pid) for pid in listing.split()]
+
+
+def _all_pids() -> list[int]:
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
+
+
+def _parent(pid: int) -> int:
+    """The parent of a process, from the fields behind its name in /proc/PID/stat (proc(5))."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 def _become_subject(job: dict[str, Any], events_fd: int, output_fd: int) -> NoReturn:
     """In the forked child: put up the walls, then hand over to the host. Never returns."""
     status = host.EXIT_BUG
     try:
-        os.setsid()
+        os.setpgid(0, 0)  # the keeper leads the session already: there is no terminal to lose
         isolation.die_with_parent(signal.SIGKILL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         with Path(os.devnull).open("rb") as nothing:
