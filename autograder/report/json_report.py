@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from autograder.model import Event, Grade, History, Result, as_json
+from autograder.model import Event, Exercise, Grade, History, Result, as_json
 from autograder.report.files import write_text
 from autograder.report.plain import capped
 from autograder.report.words import not_judged, submission_path
@@ -26,23 +26,13 @@ def to_json(grade: Grade) -> dict[str, Any]:
     Paths are relative to the course where it contains them. Texts of students are as they were,
     control characters and all, only capped: whoever shows them must escape them.
     """
-    exercise = grade.exercise
     return {
         "schema": SCHEMA,
         "status": str(grade.status),
         "complete": grade.complete,
         "points": grade.points,
         "points_possible": grade.points_possible,
-        "exercise": {
-            "path": exercise.path,
-            "title": exercise.title,
-            "kind": exercise.kind,
-            "module": exercise.module,
-            "function": exercise.function,
-            "engines": list(exercise.engines),
-            "timeout_s": exercise.timeout_s,
-            "points": dict(exercise.points),
-        },
+        "exercise": _exercise(grade.exercise),
         "submission": {"path": submission_path(grade), "sha256": grade.submission_sha256},
         "environment": {
             "engine": grade.engine,
@@ -72,6 +62,19 @@ def schema() -> dict[str, Any]:
     text = resources.files("autograder.report").joinpath("grade.schema.json").read_text("utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
+
+
+def _exercise(exercise: Exercise) -> dict[str, Any]:
+    return {
+        "path": exercise.path,
+        "title": exercise.title,
+        "kind": exercise.kind,
+        "module": exercise.module,
+        "function": exercise.function,
+        "engines": list(exercise.engines),
+        "timeout_s": exercise.timeout_s,
+        "points": dict(exercise.points),
+    }
 
 
 def _result(result: Result) -> dict[str, Any]:
