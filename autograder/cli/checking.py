@@ -15,7 +15,7 @@ from autograder import catalog, grading, progress
 from autograder.cli import overview, serving
 from autograder.cli.failures import say
 from autograder.model import Exercise, Grade, Status, UsageError
-from autograder.report import html, json_report, terminal
+from autograder.report import terminal
 
 EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INCONCLUSIVE: 4}
 SEEDS = 3
@@ -75,11 +75,20 @@ def check(order: Order) -> int:
     if order.submission is None or order.submission.resolve() == exercise.skeleton.resolve():
         for notice in progress.record_grade(root, done, counts=not order.visible):
             say(notice)
+    _write(done, order)
+    return EXIT_CODES[done.status]
+
+
+def _write(done: Grade, order: Order) -> None:
+    """Write the files asked for; what writes them is not loaded otherwise."""
     if order.json_file is not None:
+        from autograder.report import json_report  # noqa: PLC0415 - half a check's start is imports
+
         json_report.write(done, order.json_file)
     if order.html_file is not None:
+        from autograder.report import html  # noqa: PLC0415 - the same: a template engine
+
         html.write(done, order.html_file)
-    return EXIT_CODES[done.status]
 
 
 def _exercise(root: Path, name: str | None) -> Exercise:
@@ -134,10 +143,14 @@ def _shown(what: str) -> Iterator[Callable[[int, int], None]]:
         SpinnerColumn("line"),
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed}/{task.total} runs"),
+        TextColumn("{task.fields[state]}"),
         TimeElapsedColumn(),
     )
     shown = console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, planned: bar.update(task, completed=done, total=planned)
+        task = bar.add_task(what, total=None, state="starting")
+
+        def on_progress(done: int, planned: int) -> None:
+            bar.update(task, completed=done, total=planned, state=f"{done}/{planned} runs")
+
+        yield on_progress
