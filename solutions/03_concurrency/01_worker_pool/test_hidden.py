@@ -16,6 +16,7 @@ from autograder.checks.pool import (
     shutdown_drains_in_flight,
     stop_means_no_new_work,
 )
+
 from autograder.exam import Exam, guarantees
 
 
@@ -40,7 +41,6 @@ async def test_a_backlog_waits_outside(exam: Exam) -> None:
     concurrency_is_bounded,
     ack_follows_work,
     no_message_is_lost,
-    stop_means_no_new_work,
     shutdown_drains_in_flight,
 )
 async def test_slow_orders_hold_up_nobody(exam: Exam) -> None:
@@ -70,25 +70,30 @@ async def test_slow_orders_hold_up_nobody(exam: Exam) -> None:
     no_message_is_lost,
 )
 async def test_failures_stay_their_own(exam: Exam) -> None:
-    """More failures of each kind than there are workers, then work for every one of them."""
+    """More failures of each kind than there are workers, then work for every one of them.
+
+    Waits for failures and finished work, never for settlements: a pool that gives permanent
+    failures back moves for ever, and would only be caught by the clock.
+    """
     workers = exam.random.randint(1, 4)
-    bad = [
+    heal = [
         *exam.messages(workers, transient=1),
         *exam.messages(workers, error=1),
         *exam.messages(workers, cancelled=1),
-        *exam.messages(workers, permanent=True),
-        *exam.messages(1, transient=1, error=1, permanent=True),
     ]
+    hopeless = exam.messages(workers, permanent=True)
+    both = exam.messages(1, transient=1, error=1, permanent=True)
+    bad = [*heal, *hopeless, *both]
     exam.random.shuffle(bad)
     good = exam.messages(workers + 8)
     async with exam.start(workers=workers) as run:
         await run.publish(bad)
-        await run.until(settled=len(bad))
+        await run.until(failed=len(heal) + len(hopeless) + 3)
         await run.hold(good)
         await run.publish(good)
         await run.until(running=workers)
         await run.release(good)
-        await run.until(settled=len(bad) + len(good))
+        await run.until(finished=len(heal) + len(good))
 
 
 @guarantees(no_message_is_lost, ack_follows_work)
@@ -137,7 +142,7 @@ async def test_stop_before_the_start(exam: Exam) -> None:
         await run.until(returned=True)
 
 
-@guarantees(failed_work_is_not_acked, shutdown_drains_in_flight, no_message_is_lost)
+@guarantees(failed_work_is_not_acked, no_message_is_lost)
 async def test_cancelling_run(exam: Exam) -> None:
     """Cancelled from outside, handlers end, nothing in hand is settled, and nobody stays behind."""
     workers = exam.random.randint(1, 4)
@@ -153,7 +158,7 @@ async def test_cancelling_run(exam: Exam) -> None:
         await run.until(settled=len(orders))
 
 
-@guarantees(one_failure_is_one_failure, pool_is_used, no_message_is_lost)
+@guarantees(pool_is_used, no_message_is_lost)
 async def test_the_connection_breaks_under_the_handlers(exam: Exam) -> None:
     """Work is done, and its settlement fails: that is the end of this delivery, not of a worker."""
     workers = exam.random.randint(1, 4)
