@@ -63,6 +63,15 @@ def _severity(found: tuple[Verdict, History]) -> tuple[int, int]:
     return weight, -len(history.events)
 
 
+def applies(judged: Sequence[Judged], guarantee: str) -> bool:
+    """Whether these runs say anything about a guarantee: it held, was broken, or time ran out."""
+    return any(
+        _severity((each.verdicts[guarantee], each.history))[0] > 0
+        for each in judged
+        if guarantee in each.verdicts
+    )
+
+
 def _cut_short(history: History) -> bool:
     return history.truncated or any(
         event.detail.startswith(Wait.LATE) for event in history.of(Kind.EXPECTED)
