@@ -175,6 +175,7 @@ class KafkaSource:
         self._committing = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._left = asyncio.Event()
+        self._turn = 0
         self._tasks: list[asyncio.Task[None]] = []
         session_s = max(lane.lease_s, BROKER_MINIMUM_SESSION_S)
         self._consumer = AIOKafkaConsumer(
@@ -284,17 +285,19 @@ class KafkaSource:
             await self._consumer.getmany()
             return
         await _within(RETRY_S, self._ready.wait())
+        partitions = self._open_partitions()
+        run = max(1, min(RUN, self._free // max(1, len(partitions))))
         received = 0
-        for partition in self._open_partitions():
-            received += await self._read(partition.place)
+        for partition in partitions:
+            received += await self._read(run, partition.place)
         if not received:
-            await self._read(wait_ms=POLL_MS)
+            await self._read(run, wait_ms=POLL_MS)
         if self._free <= 0:
             self._room.clear()
 
-    async def _read(self, *places: TopicPartition, wait_ms: int = 0) -> int:
+    async def _read(self, run: int, *places: TopicPartition, wait_ms: int = 0) -> int:
         """Take one run over from the client; returns how many records it has."""
-        room = min(RUN, self._free)
+        room = min(run, self._free)
         if room <= 0 or self._stopping.is_set():
             return 0
         runs = await self._consumer.getmany(*places, timeout_ms=wait_ms, max_records=room)
@@ -309,12 +312,19 @@ class KafkaSource:
         return sum(map(len, runs.values()))
 
     def _open_partitions(self) -> list[Partition]:
-        """The partitions to read from: one with a wide window is paused until its oldest is done."""
+        """The partitions to read from, each time beginning with another one.
+
+        One whose window is full is paused until its oldest record is settled.
+        """
         full = {each.place for each in self._partitions.values() if each.window >= WINDOW}
         paused = self._consumer.paused()
         self._consumer.pause(*full - paused)
         self._consumer.resume(*paused - full)
-        return [each for each in self._partitions.values() if each.place not in full]
+        self._turn += 1
+        places = sorted(self._partitions.keys() - full)
+        return [
+            self._partitions[places[(self._turn + n) % len(places)]] for n in range(len(places))
+        ]
 
     @property
     def _free(self) -> int:

@@ -167,6 +167,7 @@ class Link:
         await self._end()
         if self._saying:
             self._saying.cancel()
+            await asyncio.gather(self._saying, return_exceptions=True)
 
     async def _say_settlements(self) -> None:
         """Send all settlements of one turn of the loop; ask for an answer to the last of them.
