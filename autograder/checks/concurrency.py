@@ -141,7 +141,7 @@ def _idle(history: History, each: Expectation) -> Verdict:
 
 @guarantee
 def backpressure_holds(history: History) -> Verdict:
-    """The pool takes only what it can soon handle: at most 2 * workers + 2 messages are in hand.
+    """No more than 2 * workers + 2 messages are taken and unsettled.
 
     A message is in hand from the moment it is taken until the call that settles it has returned, or
     has told that the connection is gone; the end of run() or of the process empties the hands. What the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autograder.checks.expectations import Expectation, read_expectations, stood_still
-from autograder.checks.ledger import after, of_process, running, unfinished
+from autograder.checks.ledger import after, running, unfinished
 from autograder.checks.lives import NEVER, Life, Lives, read_lives
 from autograder.checks.phrases import (
     counted,
@@ -18,18 +18,19 @@ from autograder.checks.phrases import (
 )
 from autograder.checks.registry import guarantee
 from autograder.checks.standstill import failures_before, lost_slots, startable
-from autograder.model import History, Kind, Verdict, Wait, failed, inconclusive, passed
+from autograder.model import Event, History, Kind, Verdict, Wait, failed, inconclusive, passed
 
 
 @guarantee
 def one_failure_is_one_failure(history: History) -> Verdict:
-    """A handler that fails takes nothing else with it: no other handler, no worker, not the pool.
+    """A failing message takes no other handler and no worker with it.
 
-    Wrong when a handler is cancelled though nobody stopped, cancelled or killed the pool (by a
-    TaskGroup whose task failed, or by a timeout of the pool's own, which the contract does not
-    have); when run() raises after a failure, or returns with messages left; when after failures
-    the pool stands with fewer handlers at work than it has workers, though messages are within its
-    reach.
+    A message fails when its handler raises, or when it cannot be settled because its connection is
+    gone (`SettleFailed`). Wrong when a handler is cancelled though nobody stopped, cancelled or
+    killed the pool (by a TaskGroup whose task failed, or by a timeout of the pool's own, which the
+    contract does not have); when run() raises after a failure, or returns with messages left; when
+    after failures the pool stands with fewer handlers at work than it has workers, though there are
+    messages it could begin with.
 
     Tolerated: anything after a stop, a kill or a cancelled run(). A pass needs evidence that no
     slot was lost: all workers busy again after a failure, or a handler begun after as many failures
@@ -39,9 +40,9 @@ def one_failure_is_one_failure(history: History) -> Verdict:
     cancelled = [p for p in history.places[Kind.CANCELLED] if _unasked(history, lives, p)]
     if cancelled:
         return _others_cancelled(history, cancelled)
-    failures = history.places[Kind.FAILED]
+    failures = history.where(Kind.FAILED, Kind.SETTLE_FAILED)
     if not failures:
-        return inconclusive("No handler failed.")
+        return inconclusive("Nothing failed.")
     ended = _ended_by_failure(history, lives)
     if ended is not None:
         return _pool_ended(history, ended)
@@ -50,7 +51,7 @@ def one_failure_is_one_failure(history: History) -> Verdict:
             return _shrunk(history, each)
     if _unclear_end(history):
         return inconclusive("Time ran out before the other messages were handled.")
-    if _kept_its_slots(history, failures):
+    if _kept_its_slots(history):
         return passed(f"{counted(len(failures), 'failure')}, and every worker went on.")
     return inconclusive("Too little happened after the failures to tell whether a worker was lost.")
 
@@ -74,11 +75,17 @@ def _others_cancelled(history: History, cancelled: Sequence[int]) -> Verdict:
         )
     cause = history.events[failures[-1]]
     return failed(
-        f"{cause.message} failed at {moment(history, failures[-1])}, and "
+        f"{cause.message} {_how(cause)} at {moment(history, failures[-1])}, and "
         f"{counted(count, 'other handler')} {were(count)} cancelled: {names}.",
         witness(history, [*delivery_places(history, cause.delivery)[:4], *cancelled[:4]]),
         "Do the handlers share a TaskGroup (or a gather) that a failing one tears down?",
     )
+
+
+def _how(cause: Event) -> str:
+    if cause.kind is Kind.SETTLE_FAILED:
+        return "could not be settled"
+    return f"failed ({cause.detail or 'error'})"
 
 
 def _ended_by_failure(history: History, lives: Lives) -> Life | None:
@@ -99,19 +106,23 @@ def _pool_ended(history: History, life: Life) -> Verdict:
         Kind.RUN_RETURNED: "run() returned",
     }.get(event.kind, "the process ended")
     return failed(
-        f"{cause.message} failed ({cause.detail or 'error'}) at {moment(history, last)}, and {words} "
+        f"{cause.message} {_how(cause)} at {moment(history, last)}, and {words} "
         f"at {moment(history, life.over)} with {counted(len(unfinished(history)), 'message')} left.",
         witness(history, [*delivery_places(history, cause.delivery)[:6], life.over]),
-        "Is there an `except` around each call of the handler, inside the worker's loop?",
+        "Is every exception of a handler caught inside the loop of its worker?"
+        if cause.kind is Kind.FAILED
+        else "Is SettleFailed caught where ack() and nack() are called?",
     )
 
 
 def _shrunk(history: History, each: Expectation) -> Verdict:
     failures = failures_before(history, each.process, each.place)
-    given_back = {event.delivery for event in history.of(Kind.REQUEUE, Kind.GIVE_UP)}
+    answered = {event.delivery for event in history.of(Kind.REQUEUE, Kind.GIVE_UP)}
     slip = "Does the exception end the worker's loop, for want of an `except` inside the loop?"
-    if all(history.events[place].delivery in given_back for place in failures):
+    if all(history.events[place].delivery in answered for place in failures):
         slip = "Is a slot (of a semaphore, a task set) given back only when the handler succeeds?"
+    if any(history.events[place].kind is Kind.SETTLE_FAILED for place in failures):
+        slip = "Does SettleFailed, raised by ack() or nack(), end the worker?"
     return failed(
         f"After {counted(len(failures), 'failure')}, {each.busy} of {history.workers} workers were "
         f"at work and the pool stood, with {counted(startable(history, each), 'message')} it could "
@@ -127,7 +138,7 @@ def _unclear_end(history: History) -> bool:
     return (history.truncated or late) and bool(unfinished(history))
 
 
-def _kept_its_slots(history: History, failures: Sequence[int]) -> bool:
+def _kept_its_slots(history: History) -> bool:
     """Whether something after a failure shows that no worker was lost."""
     workers = history.workers
     met = [
@@ -135,15 +146,14 @@ def _kept_its_slots(history: History, failures: Sequence[int]) -> bool:
         for each in read_expectations(history)
         if each.wait == Wait.MET and each.wanted.get("running", 0) >= workers
     ]
-    for process, level in running(history).items():
-        mine = of_process(history, failures, process)
-        if not mine:
+    for process, pool in running(history).items():
+        failures = failures_before(history, process)
+        if not failures:
             continue
-        if level.above(workers - 1, since=mine[0]) < NEVER:
+        if pool.above(workers - 1, since=failures[0]) < NEVER:
             return True
-        if any(each.process == process and each.place > mine[0] for each in met):
+        if any(each.process == process and each.place > failures[0] for each in met):
             return True
-        starts = history.places[Kind.STARTED]
-        if len(mine) >= workers and of_process(history, after(starts, mine[workers - 1]), process):
+        if 0 < workers <= len(failures) and after(pool.opens, failures[workers - 1]):
             return True
     return False

@@ -12,7 +12,7 @@ from autograder.model import Event, History, Kind, Verdict, Wait, failed, inconc
 
 @guarantee
 def no_message_is_lost(history: History) -> Verdict:
-    """Every message the broker confirmed is handled to the end, or still waits with the broker.
+    """Every confirmed message is handled or still waits with the broker.
 
     Wrong when a message was settled for good (acked, or given up) and no handler ever finished it;
     when the broker has nothing left of a message that was never finished; when messages were left

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autograder.checks.expectations import stood_still
-from autograder.checks.ledger import CALLS, ENDS, FINAL, after, first_place
+from autograder.checks.ledger import CALLS, FINAL, after, first_place, of_process
 from autograder.checks.lives import NEVER, Lives, read_lives
 from autograder.checks.phrases import counted, delivery_places, moment, some, were, witness
 from autograder.checks.registry import guarantee
@@ -76,20 +76,20 @@ def _early(history: History, early: Sequence[int], acks: int) -> Verdict:
 
 @guarantee
 def failed_work_is_not_acked(history: History) -> Verdict:
-    """A message whose handler failed goes back to the broker, or is given up if it never will work.
+    """Failed work goes back to the broker or is given up, never acked.
 
     After `Transient`, any other exception, or a `CancelledError` of the handler's own: a
     `nack(requeue=True)` is right; ack and giving up are wrong. After `Permanent`:
     `nack(requeue=False)` is right; ack and requeue are wrong. A handler that was cancelled from
-    outside has not done its work either: its message may be given back, or left unsettled if run()
-    itself was cancelled, and never acked or given up. Wrong as well: a failed message that is not
-    settled at all by a pool that stands still or has returned, and settling any message twice
-    (the port raises `AlreadySettled`).
+    outside has not done its work either: its message is given back, never acked or given up. Once
+    run() itself was cancelled, nothing unfinished is settled at all: the broker brings it back when
+    the connection closes. Wrong as well: a failed message that is not settled by a pool that
+    stands still or has returned, and settling any message twice (the port raises `AlreadySettled`).
 
-    Tolerated: trying again in place, if the ack follows a try that finished; giving back a
-    permanently failing message after `stop`; a settlement that fails (`SettleFailed`); nothing at
-    all once the process was killed or run() was cancelled or raised. Acks that came before the
-    failure belong to `ack_follows_work`.
+    Tolerated: trying again in place, if the ack follows a try that finished; giving back after
+    `stop` whatever is in hand; answering, after a cancel, a handler that had failed by itself; a
+    settlement that fails (`SettleFailed`); nothing at all once the process was killed or run() was
+    cancelled or raised. Acks that came before the failure belong to `ack_follows_work`.
     """
     twice = history.places[Kind.SETTLED_TWICE]
     if twice:
@@ -154,26 +154,26 @@ class _Failures:
 
 def _is_wrong(history: History, lives: Lives, book: _Failures, call: int) -> bool:
     said, ended = history.events[call].kind, history.events[book.end_before(call)]
-    if ended.kind is Kind.FINISHED:
-        return False
+    life = lives[ended.process]
+    if ended.kind is Kind.FINISHED or (ended.kind is Kind.CANCELLED and life.cancelled < call):
+        return False  # the second is judged by `_settled_after_cancel`
     if ended.kind is Kind.FAILED and ended.detail == "permanent":
-        stopped = lives[ended.process].stop_set < call
-        return not (said is Kind.GIVE_UP or (said is Kind.REQUEUE and stopped))
+        return not (said is Kind.GIVE_UP or (said is Kind.REQUEUE and life.stop_set < call))
     return said is not Kind.REQUEUE
 
 
 def _settled_after_cancel(history: History, lives: Lives) -> list[int]:
-    """Messages settled for good, unfinished, after run() was cancelled."""
+    """Messages settled after run() was cancelled, though no handler had finished or failed."""
     found: list[int] = []
-    for life in list(lives.values()):
+    for life in lives.values():
         if life.cancelled == NEVER:
             continue
-        ended = {kind: first_place(history, kind) for kind in ENDS}
-        for place in after(history.where(*FINAL), life.cancelled):
-            event = history.events[place]
-            if event.process == life.process and all(
-                ended[kind].get(event.delivery, NEVER) > place for kind in ENDS
-            ):
+        ended = [first_place(history, kind) for kind in (Kind.FINISHED, Kind.FAILED)]
+        calls = CALLS if life.cancelled < life.stop_set else FINAL  # a stop gives back, and may
+        later = after(history.where(*calls), life.cancelled)
+        for place in of_process(history, later, life.process):
+            delivery = history.events[place].delivery
+            if all(places.get(delivery, NEVER) > place for places in ended):
                 found.append(place)
     return sorted(found)
 
@@ -222,10 +222,10 @@ def _after_cancel(history: History, lives: Lives, found: Sequence[int]) -> Verdi
     fault = lives[first.process].cancelled
     return failed(
         f"run() was cancelled at {moment(history, fault)}, and {counted(len(found), 'message')} "
-        f"that no handler had finished {were(len(found))} settled for good: "
+        f"that no handler had finished {were(len(found))} settled all the same: "
         f"{some(history.events[place].message for place in found)}.",
         witness(history, [*delivery_places(history, first.delivery), fault]),
-        "Does a `finally` or `except CancelledError` settle what is in hand?",
+        "Is a cancelled handler treated as a failed one, by `except BaseException` or a `finally`?",
     )
 
 

@@ -92,7 +92,7 @@ def _new_work(history: History, life: Life, late: Sequence[int]) -> Verdict:
 
 @guarantee
 def shutdown_drains_in_flight(history: History) -> Verdict:
-    """When `stop` is set, what is in hand is finished and settled, or given back, and run() returns.
+    """At stop, work in hand is finished or given back and run() returns.
 
     Wrong when, after the stop, a running handler is cancelled; when a message taken before is neither
     settled nor given back by the time run() returns, or is settled for good without having been handled; when run() raises, or
@@ -101,33 +101,31 @@ def shutdown_drains_in_flight(history: History) -> Verdict:
 
     Tolerated: giving back what was taken (`nack(requeue=True)`), whether its handler had begun or
     not, as long as handlers end by themselves; a settlement that fails because the connection is
-    gone; a permanent failure that is given up. A kill or a cancelled run() ends the duty. While the
-    examiner holds a handler at a gate, nobody has to return.
+    gone; a permanent failure that is given up. A kill ends the duty. While the examiner holds a
+    handler at a gate, nobody has to return. Cancelling run() leaves a smaller duty, gates or not: to
+    come to an end, and to leave no task behind.
     """
     lives = read_lives(history)
-    drained = stops = 0
+    done = asked = 0
     for life in lives.values():
         told = life.stop_set if life.stop_set < NEVER else life.terminated
-        if told >= min(life.over, life.cancelled):
-            continue
-        stops += 1
-        for look in (
-            _cancelled,
-            _ended_badly,
-            _stands,
-            _unsettled,
-            _unhandled,
-            _left_behind,
-            _slow,
-        ):
-            verdict = look(history, life, told)
+        if told < min(life.over, life.cancelled):
+            asked += 1
+            for look in _LOOKS_AT_STOP:
+                verdict = look(history, life, told)
+                if verdict is not None:
+                    return verdict
+            done += _came_back(life)
+        if life.cancelled < life.over:
+            asked += 1
+            verdict = _cancelled_run(history, life)
             if verdict is not None:
                 return verdict
-        drained += _came_back(life)
-    if drained:
-        return passed("What was in hand at the stop was brought to its end, and run() returned.")
-    if stops:
-        return inconclusive("The run was over before run() had returned.")
+            done += min(life.returned, life.raised) == life.over < NEVER
+    if done:
+        return passed("What was in hand was brought to its end, and run() came back.")
+    if asked:
+        return inconclusive("The run was over before run() had come back.")
     return inconclusive("No stop was seen while the pool was at work.")
 
 
@@ -203,17 +201,32 @@ def _last_of(history: History, life: Life, place: int) -> list[int]:
 
 def _stands(history: History, life: Life, told: int) -> Verdict | None:
     for each in stood_still(history):
-        if not told < each.place < _duty_ends(life) or each.process != life.process or each.held:
-            continue
-        if each.wait == Wait.DRAINED and not each.about_the_end:
-            continue
-        return failed(
-            f"run() had not returned at {moment(history, each.place)}, though stop was set at "
-            f"{moment(history, told)} and nothing moved any more; {each.in_hand} messages were in hand.",
-            witness(history, [*_last_of(history, life, each.place), told, each.place]),
-            _slip_of_standing(each),
-        )
+        if told < each.place < _duty_ends(life) and each.process == life.process and not each.held:
+            if each.wait == Wait.DRAINED and not each.about_the_end:
+                continue
+            return failed(
+                f"run() had not returned at {moment(history, each.place)}, though stop was set at "
+                f"{moment(history, told)} and nothing moved any more; "
+                f"{counted(each.in_hand, 'message')} in hand.",
+                witness(history, [*_last_of(history, life, each.place), told, each.place]),
+                _slip_of_standing(each),
+            )
     return None
+
+
+def _cancelled_run(history: History, life: Life) -> Verdict | None:
+    """A cancelled run() that does not end, or leaves tasks behind."""
+    fault = life.cancelled
+    for each in stood_still(history):
+        if each.process == life.process and fault < each.place < life.over and each.about_the_end:
+            return failed(
+                f"run() was cancelled at {moment(history, fault)} and had not ended at "
+                f"{moment(history, each.place)}, when nothing moved any more; "
+                f"{each.busy} handlers were at work.",
+                witness(history, [fault, *_last_of(history, life, each.place), each.place]),
+                "Is the CancelledError caught somewhere and not raised again, so that a loop goes on?",
+            )
+    return _left_behind(history, life, fault) if life.over < life.killed else None
 
 
 def _slip_of_standing(each: Expectation) -> str:
@@ -287,13 +300,20 @@ def _unhandled(history: History, life: Life, told: int) -> Verdict | None:
 
 
 def _left_behind(history: History, life: Life, told: int) -> Verdict | None:
-    if not _came_back(life) or not history.events[life.returned].detail.strip():
+    end = min(life.returned, life.raised)
+    if end == NEVER or end > life.over:
         return None
-    tasks = history.events[life.returned].detail.split(", ")
+    event = history.events[end]
+    text = event.detail
+    if event.kind is Kind.RUN_RAISED:  # "CancelledError (worker_pool.py:31); left behind: worker-1"
+        text = first_line(text, "").partition("left behind: ")[2]
+    tasks = [name for name in text.split(", ") if name.strip()]
+    if not tasks:
+        return None
     return failed(
-        f"run() returned at {moment(history, life.returned)} and left {counted(len(tasks), 'task')} "
-        f"behind: {some(tasks)}.",
-        witness(history, [*_last_of(history, life, life.returned), told, life.returned]),
+        f"run() ended at {moment(history, end)} and left {counted(len(tasks), 'task')} behind: "
+        f"{some(tasks)}.",
+        witness(history, [*_last_of(history, life, end), told, end]),
         "Is every task you create awaited, or cancelled and then awaited?",
     )
 
@@ -311,3 +331,14 @@ def _slow(history: History, life: Life, told: int) -> Verdict | None:
         witness(history, [*_last_of(history, life, life.returned), told, life.returned]),
         "Is `stop` only looked at when a timeout of a take, or a sleep, is over?",
     )
+
+
+_LOOKS_AT_STOP = (
+    _cancelled,
+    _ended_badly,
+    _stands,
+    _unsettled,
+    _unhandled,
+    _left_behind,
+    _slow,
+)

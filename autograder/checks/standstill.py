@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autograder.checks.expectations import Expectation
 from autograder.checks.ledger import Level, before, of_process, running
+from autograder.checks.lives import NEVER
 from autograder.model import History, Kind, Wait
 
 
@@ -21,9 +22,16 @@ def startable(history: History, each: Expectation) -> int:
     return each.figures.get("buffered", 0) + len(waiting)
 
 
-def failures_before(history: History, process: int, place: int) -> list[int]:
-    """Where handlers of this process had failed before this place."""
-    return of_process(history, before(history.places[Kind.FAILED], place), process)
+def failures_before(history: History, process: int, place: int = NEVER) -> list[int]:
+    """Where deliveries of this process failed before this place: each once, at the first failure.
+
+    A handler that raised is a failure, and so is a settlement that found its connection gone.
+    """
+    first: dict[int, int] = {}
+    failures = before(history.where(Kind.FAILED, Kind.SETTLE_FAILED), place)
+    for each in of_process(history, failures, process):
+        first.setdefault(history.events[each].delivery, each)
+    return list(first.values())
 
 
 def lost_slots(history: History, each: Expectation) -> int:

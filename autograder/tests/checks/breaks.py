@@ -169,6 +169,10 @@ BREAKS = (
     Break("shrink", "one_failure_is_one_failure", also=LOSS, scripts=PROBED),
     Break("cancel the others", "one_failure_is_one_failure", fewest_workers=2),
     Break("task group", "one_failure_is_one_failure", also=LOSS, fewest_workers=2),
+    Break(
+        "a lost connection ends the pool", "one_failure_is_one_failure", also=LOSS,
+        scripts=(("publish", "begin", "work", "cut", "work", "finish"),),
+    ),
     Break("take after stop", "stop_means_no_new_work", scripts=STOPPED, window=lambda n: n + 1),
     Break("cancel at stop", "shutdown_drains_in_flight", scripts=STOPPED),
     Break(
@@ -180,6 +184,8 @@ BREAKS = (
         "leave in hand", "shutdown_drains_in_flight",
         also=frozenset({"failed_work_is_not_acked"}), scripts=STOPPED,
     ),
+    Break("leave tasks when cancelled", "shutdown_drains_in_flight", scripts=CANCELLED),
+    Break("swallow the cancel", "shutdown_drains_in_flight", scripts=CANCELLED),
     Break("hang in the end", "shutdown_drains_in_flight", scripts=STOPPED),
     Break("raise in the end", "shutdown_drains_in_flight", scripts=STOPPED),
     Break("return late", "shutdown_drains_in_flight", scripts=STOPPED),

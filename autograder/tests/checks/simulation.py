@@ -169,6 +169,9 @@ class Sim:
         if self.stale or self.random.random() < self.plan.trouble:
             self.say(Kind.SETTLE_FAILED, each)
             self.give_back(each)
+            if self.slips("a lost connection ends the pool"):
+                self.say(Kind.RUN_RAISED, detail="SettleFailed: the connection is gone")
+                self.exit("status 0")
             return
         self.say(Kind.SETTLED, each)
         if self.slips("settle twice"):
@@ -304,9 +307,14 @@ class Sim:
             if each.state == "running":
                 self.say(Kind.CANCELLED, each)
                 if self.slips("settle after cancel"):
-                    self.say(self.random.choice((Kind.ACK, Kind.GIVE_UP)), each)
+                    self.say(self.random.choice((Kind.ACK, Kind.GIVE_UP, Kind.REQUEUE)), each)
                     self.say(Kind.SETTLED, each)
-        self.say(Kind.RUN_RAISED, detail="CancelledError")
+        if self.slips("swallow the cancel"):
+            self.say(Kind.EXPECTED, detail=f"stalled returned=1 seen=0 {self.figures()}")
+            self.exit("signal SIGKILL")
+            return
+        left = "; left behind: worker-1, Task-7" if self.slips("leave tasks when cancelled") else ""
+        self.say(Kind.RUN_RAISED, detail=f"CancelledError{left}")
         self.exit("status 0")
 
     def do_stop_first(self) -> None:

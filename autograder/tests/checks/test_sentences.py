@@ -1,0 +1,19 @@
+"""What students and the catalogue read."""
+
+from __future__ import annotations
+
+import pytest
+
+from autograder.checks import catalogue, pool
+
+
+def test_the_catalogue_holds_the_nine():
+    assert set(pool.__all__) <= set(catalogue())
+
+
+@pytest.mark.parametrize("name", pool.__all__)
+def test_a_sentence_is_one_short_line_and_the_rest_defines_it(name):
+    guarantee = catalogue()[name]
+    assert guarantee.sentence.endswith(".")
+    assert len(guarantee.sentence) <= 67, "a report shows it in one line of 80 columns"
+    assert len(guarantee.description.split()) > 30
