@@ -15,9 +15,21 @@ from autograder.authoring.submissions import Outcome, Role
 from autograder.model import Exercise, Grade, Status
 
 FORMAT = "ackademy/kill-matrix/1"
-_OF_US = "!"
-_SIGNS = {Status.PASS: ".", Status.FAIL: "x", Status.INCONCLUSIVE: "?", None: " "}
-_COLOURS = {".": "green", "x": "red", "X": "bold green", "?": "yellow", _OF_US: "bold magenta"}
+_OF_US, _KILLED, _SURVIVED = "!", "X", "S"
+_SIGNS: dict[Status | None, str] = {
+    Status.PASS: ".",
+    Status.FAIL: "x",
+    Status.INCONCLUSIVE: "?",
+    None: " ",
+}
+_COLOURS = {
+    ".": "green",
+    "x": "red",
+    "?": "yellow",
+    _KILLED: "bold green",
+    _SURVIVED: "bold red",
+    _OF_US: "bold magenta",
+}
 
 
 @dataclass(frozen=True)
@@ -144,8 +156,8 @@ def draw(matrix: Matrix, console: Console) -> None:
     if matrix.outcomes:
         for number, name in enumerate(names, 1):
             console.print(f"{number:>3} {name}")
-        console.print("    . pass   x fail   X caught by the guarantee it names   ? inconclusive")
-        console.print("    ! no grade: our fault", highlight=False)
+        console.print("    . pass   x fail   ? inconclusive   ! no grade: our fault")
+        console.print("    X caught by the guarantee it names   S survives that guarantee")
     say = partial(console.print, markup=False, soft_wrap=True)
     for engine, why in matrix.missing_engines.items():
         say(f"\n{engine} is not available: {why}", style="bold magenta")
@@ -155,7 +167,7 @@ def draw(matrix: Matrix, console: Console) -> None:
     for finding in matrix.findings:
         say(f"\n{finding.where}: {finding.sentence}", style="red")
         say(f"    {finding.remedy}")
-    console.print(_summary(matrix))
+    console.print(_summary(matrix), soft_wrap=True)
 
 
 def _table(matrix: Matrix, engine: str, names: Sequence[str]) -> Table:
@@ -174,8 +186,10 @@ def _table(matrix: Matrix, engine: str, names: Sequence[str]) -> Table:
 def _sign(outcome: Outcome, guarantee: str) -> str:
     if outcome.grade is None:
         return _OF_US
-    sign = _SIGNS[outcome.verdicts.get(guarantee)]
-    return sign.upper() if guarantee in outcome.job.submission.caught_by else sign
+    status = outcome.verdicts.get(guarantee)
+    if guarantee in outcome.job.submission.caught_by:
+        return {Status.FAIL: _KILLED, Status.PASS: _SURVIVED}.get(status, _SIGNS[status])
+    return _SIGNS[status]
 
 
 def _summary(matrix: Matrix) -> Text:

@@ -155,7 +155,11 @@ def test_a_mutant_that_survives(exercise):
     patch = exercise.solution_folder / "mutants/late_ack.patch"
     patch.write_text(course.patch("nothing", "ack_follows_work"))
 
-    assert the_one(proved(exercise, engines=["nats"])) == (
+    found = proved(exercise, engines=["nats"])
+
+    row = next(line for line in drawn(found).splitlines() if line.startswith("mutants/late_ack "))
+    assert row.split()[1:] == [".", "S"]
+    assert the_one(found) == (
         "mutants/late_ack on nats: is not caught by ack_follows_work: pass (it survives)"
     )
 
