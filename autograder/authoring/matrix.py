@@ -188,7 +188,8 @@ def _sign(outcome: Outcome, guarantee: str) -> str:
         return _OF_US
     status = outcome.verdicts.get(guarantee)
     if guarantee in outcome.job.submission.caught_by:
-        return {Status.FAIL: _KILLED, Status.PASS: _SURVIVED}.get(status, _SIGNS[status])
+        named: dict[Status | None, str] = {Status.FAIL: _KILLED, Status.PASS: _SURVIVED}
+        return named.get(status, _SIGNS[status])
     return _SIGNS[status]
 
 
