@@ -6,16 +6,24 @@ third witness, beside what the student's process reports and what the examiner p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Protocol
 
 from autograder.messaging.adapter import Lane
-from autograder.model import BrokerState, UsageError
+from autograder.model import BrokerState, GraderError, UsageError
 
 ENGINES = ("nats", "kafka")
 """The engines there are, each in the module of its name."""
+
+
+PATIENCE_S = 10.0
+"""How long one request to the broker may take before it counts as broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,25 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Disconnect. Lanes that were not dropped stay."""
+
+
+@asynccontextmanager
+async def our_fault(broker: str, *errors: type[Exception]) -> AsyncIterator[None]:
+    """Turn what a broker does wrong, or does not do within `PATIENCE_S`, into a `GraderError`."""
+    faults: tuple[type[Exception], ...] = (*errors, OSError)  # a TimeoutError is an OSError, too
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            yield
+    except faults as error:
+        reason = str(error) or type(error).__name__
+        raise GraderError(
+            f"{broker} does not do its part: {reason}.", next_command="ackademy brokers status"
+        ) from error
+
+
+def lane_name(label: str) -> str:
+    """A name no student can guess, made of what every broker allows in a name."""
+    return f"{re.sub('[^A-Za-z0-9_-]', '-', label)[:60]}-{secrets.token_hex(8)}"
 
 
 async def open_engine(name: str, url: str) -> Engine:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -21,16 +21,19 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.group import LeaveGroupRequest
 
-from autograder.exam.engines import Outgoing
+from autograder.exam.engines import PATIENCE_S, Outgoing, lane_name, our_fault
 from autograder.messaging.adapter import Lane
 from autograder.messaging.envelope import ID_HEADER, as_bytes
 from autograder.model import BrokerState, GraderError
 
+if TYPE_CHECKING:
+    from aiokafka.structs import RecordMetadata
+
 PARTITIONS = 4
 """Partitions of a lane's topic, if not said otherwise."""
 
-PATIENCE_S = 10.0
-"""How long one request to the broker may take before it counts as broken."""
+CONFIRM_WINDOW = 5_000
+"""Messages published and not yet confirmed, at most."""
 
 
 async def connect(url: str) -> KafkaEngine:
@@ -38,7 +41,7 @@ async def connect(url: str) -> KafkaEngine:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # errors are raised; it logs them, too
     engine = KafkaEngine(url)
     try:
-        async with engine.fault_is_ours():
+        async with engine.ours():
             await engine.open()
     except GraderError:
         await engine.close()
@@ -73,8 +76,8 @@ class KafkaEngine:
         self, label: str, *, lease_s: float = 5.0, partitions: int = PARTITIONS
     ) -> Lane:
         """A topic, and the name of a group that nobody has used."""
-        name = f"{label}-{secrets.token_hex(8)}"
-        async with self.fault_is_ours():
+        name = lane_name(label)
+        async with self.ours():
             said = await self._admin.create_topics([NewTopic(name, partitions, 1)])
             for _, code, *reason in said.topic_errors:
                 if code:
@@ -84,19 +87,23 @@ class KafkaEngine:
 
     async def publish(self, lane: Lane, messages: Sequence[Outgoing]) -> list[str]:
         """Publish in order within each key; all replicas have every message when this returns."""
-        confirmations = []
-        async with self.fault_is_ours():
-            for message in messages:
-                headers = [(name, as_bytes(value)) for name, value in message.headers.items()]
-                confirmation = await self._producer.send(
-                    lane.channel,
-                    value=message.body,
-                    key=as_bytes(message.key) or None,  # without a key: any partition
-                    headers=[(ID_HEADER, as_bytes(message.id)), *headers],
-                )
-                confirmations.append(confirmation)
-            await asyncio.gather(*confirmations)
+        for start in range(0, len(messages), CONFIRM_WINDOW):
+            async with self.ours():
+                window = messages[start : start + CONFIRM_WINDOW]
+                confirmations = [await self._send(lane, message) for message in window]
+                await asyncio.gather(*confirmations)
         return [message.id for message in messages]
+
+    async def _send(self, lane: Lane, message: Outgoing) -> asyncio.Future[RecordMetadata]:
+        """Put into the producer's batch; the future ends with the broker's answer."""
+        headers = [(name, as_bytes(value)) for name, value in message.headers.items()]
+        confirmation: asyncio.Future[RecordMetadata] = await self._producer.send(
+            lane.channel,
+            value=message.body,
+            key=as_bytes(message.key) or None,  # without a key: any partition
+            headers=[(ID_HEADER, as_bytes(message.id)), *headers],
+        )
+        return confirmation
 
     async def state(self, lane: Lane) -> BrokerState:
         """The committed offsets against the ends of the partitions.
@@ -104,7 +111,7 @@ class KafkaEngine:
         Kafka does not know what was delivered: `waiting` is all that is not committed.
         """
         places = self._partitions[lane.channel]
-        async with self.fault_is_ours():
+        async with self.ours():
             coordinator = await self._coordinator_of(lane)
             committed, ends = await asyncio.gather(
                 self._admin.list_consumer_group_offsets(lane.consumer, coordinator, places),
@@ -115,7 +122,7 @@ class KafkaEngine:
 
     async def expire(self, lane: Lane) -> None:
         """Leave the group in the dead process's place: its session does not have to run out."""
-        async with self.fault_is_ours():
+        async with self.ours():
             coordinator = await self._coordinator_of(lane)
             said = await self._admin.describe_consumer_groups([lane.consumer], coordinator)
             members = [
@@ -130,7 +137,7 @@ class KafkaEngine:
     async def drop_lane(self, lane: Lane) -> None:
         """Delete the topic; the offsets of its group go with it."""
         self._partitions.pop(lane.channel, None)
-        async with self.fault_is_ours():
+        async with self.ours():
             said = await self._admin.delete_topics([lane.channel])
             for _, code in said.topic_error_codes:
                 error = for_code(code)
@@ -154,15 +161,6 @@ class KafkaEngine:
             except GroupCoordinatorNotAvailableError:
                 await asyncio.sleep(0.02)
 
-    @asynccontextmanager
-    async def fault_is_ours(self) -> AsyncIterator[None]:
-        """Turn whatever the broker does wrong, or not in time, into a `GraderError`."""
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                yield
-        except (KafkaError, OSError) as error:
-            reason = str(error) or type(error).__name__
-            raise GraderError(
-                f"The Kafka broker at {self._url} does not do its part: {reason}",
-                next_command="ackademy brokers status",
-            ) from error
+    def ours(self) -> AbstractAsyncContextManager[None]:
+        """Charge what the broker does wrong to us."""
+        return our_fault(f"The Kafka broker at {self._url}", KafkaError)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import TYPE_CHECKING
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy, StorageType
 from nats.js.errors import NotFoundError
 
-from autograder.exam.engines import Outgoing
+from autograder.exam.engines import PATIENCE_S, Outgoing, lane_name, our_fault
 from autograder.messaging.adapter import Lane
 from autograder.messaging.envelope import ID_HEADER, KEY_HEADER, as_header
-from autograder.model import BrokerState, GraderError
+from autograder.model import BrokerState
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -24,27 +24,26 @@ if TYPE_CHECKING:
 CONFIRM_WINDOW = 2_000
 """Messages published and not yet confirmed, at most: keeps the answers' memory bounded."""
 
-PATIENCE_S = 10.0
-"""How long one request to the broker may take before it counts as broken."""
 
-_T = TypeVar("_T")
+LOST = "the connection was lost"
+FOR_EVER_S = 1e6
 
 
 async def connect(url: str) -> NatsEngine:
     """Connect to the server at `url`."""
     client = Client()
     engine = NatsEngine(url, client)
-    try:
+    async with engine.ours():
         await client.connect(
             [url],
-            allow_reconnect=False,
             max_reconnect_attempts=1,  # 0 would mean for ever
+            reconnect_time_wait=0.05,  # type: ignore[arg-type]  # seconds, only slept for
+            # a connection that is lost stays lost; told not to reconnect, the client may not tell
+            disconnected_cb=engine.on_lost,
+            reconnect_to_server_handler=lambda _servers, _info: (None, FOR_EVER_S),
             error_cb=_say_nothing,
-            closed_cb=engine.on_closed,
         )
         await engine.listen()
-    except (TimeoutError, NatsError, OSError) as error:
-        raise _fault(url, error) from error
     engine.version = str(client.connected_server_version).strip("<>").rpartition(" v")[2]
     return engine
 
@@ -62,7 +61,7 @@ class NatsEngine:
         self._inbox = ""
         self._answers: dict[str, asyncio.Future[Msg]] = {}
         self._published = 0
-        self._gone = False
+        self._lost = False
 
     async def listen(self) -> None:
         """Receive the broker's confirmations."""
@@ -74,7 +73,7 @@ class NatsEngine:
 
         `max_ack_pending` is unlimited: a student's program that takes everything shall be able to.
         """
-        name = f"{label}-{secrets.token_hex(8)}"
+        name = lane_name(label)
         consumer = ConsumerConfig(
             durable_name=f"{name}-worker",
             ack_policy=AckPolicy.EXPLICIT,
@@ -83,22 +82,23 @@ class NatsEngine:
             max_ack_pending=-1,
             max_deliver=-1,
         )
-        await self._ask(
-            self._streams.add_stream(name=name, subjects=[name], storage=StorageType.MEMORY)
-        )
-        await self._ask(self._streams.add_consumer(name, consumer))
+        async with self.ours():
+            self._not_lost()
+            await self._streams.add_stream(name=name, subjects=[name], storage=StorageType.MEMORY)
+            await self._streams.add_consumer(name, consumer)
         return Lane(self._url, name, f"{name}-worker", lease_s)
 
     async def publish(self, lane: Lane, messages: Sequence[Outgoing]) -> list[str]:
         """Publish in order; every message is confirmed by the stream when this returns."""
         for start in range(0, len(messages), CONFIRM_WINDOW):
-            window = messages[start : start + CONFIRM_WINDOW]
-            answers = [await self._send(lane, message) for message in window]
-            for answer in answers:
-                said = json.loads((await self._ask(answer)).data or b"{}")
-                if "seq" not in said:
-                    reason = said.get("error", {}).get("description", "nobody listens")
-                    raise _fault(self._url, f"a message was refused: {reason}")
+            async with self.ours():
+                window = messages[start : start + CONFIRM_WINDOW]
+                for answer in [await self._send(lane, message) for message in window]:
+                    said = (await self._answered(answer)).data
+                    if b'"seq"' not in said:
+                        error = json.loads(said or b"{}").get("error", {})
+                        reason = error.get("description", "nobody keeps them")
+                        raise NatsError(f"it refuses messages, {reason}")
         return [message.id for message in messages]
 
     async def state(self, lane: Lane) -> BrokerState:
@@ -127,34 +127,40 @@ class NatsEngine:
         subject = f"$JS.ACK.{lane.channel}.{lane.consumer}.1.%d.{last.consumer_seq}.0.0"
         sequences = range(info.ack_floor.stream_seq + 1, last.stream_seq + 1)
         for start in range(0, len(sequences), CONFIRM_WINDOW):
-            window = sequences[start : start + CONFIRM_WINDOW]
-            for answer in [await self._request(subject % each, b"-NAK") for each in window]:
-                await self._ask(answer)
+            async with self.ours():
+                window = sequences[start : start + CONFIRM_WINDOW]
+                for answer in [await self._request(subject % each, b"-NAK") for each in window]:
+                    await self._answered(answer)
 
     async def drop_lane(self, lane: Lane) -> None:
         """Delete the stream; its consumer goes with it."""
-        try:
-            await self._streams.delete_stream(lane.channel)
-        except NotFoundError:
-            return
-        except (TimeoutError, NatsError, OSError) as error:
-            raise _fault(self._url, error) from error
+        async with self.ours():
+            self._not_lost()
+            with suppress(NotFoundError):
+                await self._streams.delete_stream(lane.channel)
 
     async def close(self) -> None:
         """Disconnect."""
-        await self._client.close()
+        with suppress(NatsError, OSError):  # it was lost before: it is gone either way
+            await self._client.close()
 
-    async def on_closed(self) -> None:
-        """The connection ended: nobody will answer any more."""
-        self._gone = True
+    async def on_lost(self) -> None:
+        """Nobody will answer any more."""
+        self._lost = True
         for answer in self._answers.values():
-            if not answer.done():
-                answer.set_exception(ConnectionError("the connection to the broker was lost"))
-                answer.exception()  # seen: whoever waits for another one of the window stops first
+            answer.cancel()
         self._answers.clear()
 
     async def _info(self, lane: Lane) -> ConsumerInfo:
-        return await self._ask(self._streams.consumer_info(lane.channel, lane.consumer))
+        async with self.ours():
+            self._not_lost()
+            info: ConsumerInfo = await self._streams.consumer_info(lane.channel, lane.consumer)
+        return info
+
+    def _not_lost(self) -> None:
+        """Say so at once: the client would keep requests for a connection that never comes."""
+        if self._lost:
+            raise ConnectionResetError(LOST)
 
     async def _send(self, lane: Lane, message: Outgoing) -> asyncio.Future[Msg]:
         headers = {name: as_header(value) for name, value in message.headers.items()}
@@ -167,34 +173,29 @@ class NatsEngine:
         self, subject: str, payload: bytes, headers: dict[str, str] | None = None
     ) -> asyncio.Future[Msg]:
         """Publish with a reply subject; the future ends with the broker's answer."""
+        self._not_lost()
         self._published += 1
         number = str(self._published)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        await self._ask(
-            self._client.publish(subject, payload, f"{self._inbox}.{number}", headers=headers)
-        )
+        await self._client.publish(subject, payload, f"{self._inbox}.{number}", headers=headers)
         return answer
+
+    async def _answered(self, answer: asyncio.Future[Msg]) -> Msg:
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if self._lost:
+                raise ConnectionResetError(LOST) from None
+            raise
 
     async def _on_answer(self, message: Msg) -> None:
         answer = self._answers.pop(message.subject.rpartition(".")[2], None)
         if answer is not None and not answer.done():
             answer.set_result(message)
 
-    async def _ask(self, question: Awaitable[_T]) -> _T:
-        """Wait for the broker with patience. Raises `GraderError` if it fails."""
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                return await question
-        except (TimeoutError, NatsError, OSError) as error:
-            raise _fault(self._url, error) from error
-
-
-def _fault(url: str, error: object) -> GraderError:
-    reason = str(error) or type(error).__name__
-    return GraderError(
-        f"The NATS server at {url} does not do its part: {reason}",
-        next_command="ackademy brokers status",
-    )
+    def ours(self) -> AbstractAsyncContextManager[None]:
+        """Charge what the server does wrong to us."""
+        return our_fault(f"The NATS server at {self._url}", NatsError)
 
 
 async def _say_nothing(error: Exception) -> None:
