@@ -10,6 +10,7 @@ import contextlib
 import errno
 import hashlib
 import shutil
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -23,7 +24,6 @@ from autograder.model import GraderError
 
 _AT_ONCE = 6
 _TRIES = 4
-_CHUNK_BYTES = 256 * 1024
 _TIMEOUT = httpx.Timeout(15.0, connect=10.0)
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -50,6 +50,32 @@ class _StoppedError(Exception):
 
 class _BrokenOffError(Exception):
     """A transfer ended early; what came is kept."""
+
+
+class _Stop(threading.Event):
+    """Tells every transfer to end, also one that waits for a silent server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sockets: set[socket.socket] = set()
+
+    def set(self) -> None:
+        super().set()
+        for each in self._sockets.copy():
+            with contextlib.suppress(OSError):  # it has just ended by itself
+                each.shutdown(socket.SHUT_RDWR)
+
+    @contextlib.contextmanager
+    def wakes(self, response: httpx.Response) -> Iterator[None]:
+        """While the block runs, `set` ends what it reads from `response`."""
+        connection = response.extensions["network_stream"].get_extra_info("socket")
+        self._sockets.add(connection)
+        try:
+            if self.is_set():
+                raise _StoppedError
+            yield
+        finally:
+            self._sockets.discard(connection)
 
 
 class _Tally:
@@ -95,7 +121,7 @@ def fetch(
 def _fetch_all(
     files: Sequence[Remote], base_url: str, folder: Path, tally: _Tally, next_command: str
 ) -> None:
-    stop = threading.Event()
+    stop = _Stop()
     limits = httpx.Limits(max_connections=_AT_ONCE)
     with (
         httpx.Client(timeout=_TIMEOUT, limits=limits, follow_redirects=True) as client,
@@ -108,7 +134,7 @@ def _fetch_all(
             ]
             wait(work, return_when=FIRST_EXCEPTION)
         finally:
-            stop.set()  # on Ctrl-C too, else leaving the pool would wait for the downloads
+            stop.set()  # on Ctrl-C too: leaving the pool waits for its threads
     failures = [error for future in work if (error := future.exception()) is not None]
     for error in sorted(failures, key=lambda error: isinstance(error, _StoppedError)):
         raise error  # the cause, not one of those that were stopped because of it
@@ -123,13 +149,15 @@ class _Transfer:
     base_url: str
     folder: Path
     tally: _Tally
-    stop: threading.Event
+    stop: _Stop
     next_command: str
 
     def __call__(self) -> None:
         try:
             self._run()
-        except BaseException:
+        except Exception as error:
+            if self.stop.is_set():  # whatever it was, it is because we were told to stop
+                raise _StoppedError from error
             self.stop.set()
             raise
 
@@ -175,12 +203,13 @@ class _Transfer:
                     f"{url} answered with status {response.status_code}.",
                     next_command=self.next_command,
                 )
-            self._receive(response, part, resume=response.status_code == 206 and have > 0)
+            with self.stop.wakes(response):
+                self._receive(response, part, resume=response.status_code == 206 and have > 0)
 
     def _receive(self, response: httpx.Response, part: Path, *, resume: bool) -> None:
         counted = _size(part) if resume else 0
         with part.open("ab" if resume else "wb") as output:
-            for chunk in response.iter_raw(_CHUNK_BYTES):
+            for chunk in response.iter_raw():
                 if self.stop.is_set():
                     raise _StoppedError
                 counted += len(chunk)

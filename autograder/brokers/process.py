@@ -129,6 +129,8 @@ def kill(pid: int, mark: str, *, timeout_s: float = 10.0) -> bool:
     gone = wait_until(lambda: not is_running(pid, mark), timeout_s=timeout_s)
     child = _children.get(pid)
     if child is not None and gone:
+        if child.stdin is not None:
+            child.stdin.close()  # it was never released
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(timeout=1)  # the zombie is ours to reap
             _children.pop(pid, None)

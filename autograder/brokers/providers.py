@@ -269,7 +269,10 @@ def require_alive(server: Server, *, timeout_s: float = 5.0, next_command: str =
     """
     if is_alive(server, timeout_s=timeout_s):
         return
-    gone = bool(server.pid) and not process.is_running(server.pid, server.started)
+    # a process that is being killed closes its sockets a moment before it is gone
+    gone = bool(server.pid) and process.wait_until(
+        lambda: not process.is_running(server.pid, server.started), timeout_s=0.5
+    )
     what = "has died" if gone else f"at {server.url.rpartition('@')[2]} does not answer"
     raise GraderError(
         f"The {server.provider} {server.engine} server {what}.{throwaway.quote_log(server.log)}",

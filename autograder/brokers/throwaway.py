@@ -21,6 +21,7 @@ from autograder.model import GraderError
 
 _PORT_TAKEN = re.compile(r"address already in use|BindException|failed to bind", re.IGNORECASE)
 _TELLING = re.compile(r"\b(ERROR|FATAL|\[ERR\]|\[FTL\]|Exception|Error:|Caused by)")
+_FRAME = re.compile(r"\s+at \S|\s*\.\.\. \d+ more")
 _ATTEMPTS = 5
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -164,11 +165,13 @@ def _failed(recipe: Recipe, record: records.Record, what: str) -> GraderError:
 def quote_log(log: Path | None, *, count: int = 8) -> str:
     """The last lines of a log that tell most, indented under a heading; empty when there are none.
 
-    Lines with an error in them come first in line; without any, the last lines of all.
+    Stack frames are left out. When no error is among the last lines, the last errors are shown.
     """
-    lines = process.last_lines(log, count=200).splitlines()
-    telling = [line for line in lines if _TELLING.search(line)]
-    chosen = (telling or lines)[-count:]
+    lines = process.last_lines(log, count=400).splitlines()
+    words = [line for line in lines if not _FRAME.match(line)]
+    chosen = words[-count:]
+    if not any(map(_TELLING.search, chosen)):
+        chosen = [line for line in words if _TELLING.search(line)][-count:] or chosen
     return "\nIts last words:\n" + "\n".join(f"  {line}" for line in chosen) if chosen else ""
 
 

@@ -14,6 +14,9 @@ from autograder.brokers.providers import Started
 from autograder.brokers.server import MissingError, Server
 from autograder.model import UsageError
 
+ALIVE_TIMEOUT_S = 3.0
+"""How long a warm server may take to answer before it counts as hanging."""
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -56,7 +59,7 @@ def _up(engine: str, provider: str | None) -> Server:
         cleaned = records.discard_orphans()
         for record in _warm_records(engine):
             server = record.server(notices=records.told(cleaned))
-            if providers.is_alive(server):
+            if providers.is_alive(server, timeout_s=ALIVE_TIMEOUT_S):
                 return server
             records.discard(record)
             cleaned.append(record)
@@ -130,7 +133,7 @@ def _standing(record: records.Record) -> Standing:
         memory_bytes=memory,
         uptime_s=max(0.0, time.time() - record.started_at),
         provider=record.provider,
-        healthy=providers.is_alive(record.server(), timeout_s=2.0),
+        healthy=providers.is_alive(record.server(), timeout_s=ALIVE_TIMEOUT_S),
     )
 
 

