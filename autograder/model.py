@@ -304,8 +304,8 @@ class Grade:
 
     @property
     def points_possible(self) -> int:
-        """Points there are."""
-        return sum(self.exercise.points.values())
+        """Points there are for what was graded: visible tests cover a part."""
+        return sum(result.points for result in self.results)
 
 
 class AckademyError(Exception):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -63,7 +63,7 @@ def grade(
     problem = submissions.problem_of(data, submission)
     scenarios = load_scenarios(tests or _tests_of(exercise))
     collected = _Collected()
-    with ExitStack() as stack:
+    with _machine_faults_are_ours(), ExitStack() as stack:
         zygote = stack.enter_context(Zygote(engine, isolation_kind=isolation_here()))
         if server is None:
             server = stack.enter_context(brokers.acquire(engine, provider))
@@ -85,7 +85,7 @@ def grade(
         broker_version=server.version,
         isolation=zygote.isolation,
         seeds=tuple(collected.seeds),
-        results=_results(exercise, collected, problem),
+        results=_results(exercise, scenarios, collected, problem),
         problem=problem,
         notices=_notices(server, zygote, collected),
         output=collected.output,
@@ -94,6 +94,14 @@ def grade(
         versions=versions(),
         complete=collected.complete,
     )
+
+
+@contextmanager
+def _machine_faults_are_ours() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _machine_fault(error) from error
 
 
 @dataclass(frozen=True)
@@ -135,16 +143,25 @@ class _Plan:
                 for seed in seeds:
                     for scenario in self.scenarios:
                         group.create_task(one(scenario, seed))
-        except* GraderError as errors:
-            raise _first(errors) from None
+        except ExceptionGroup as group:
+            raise _root(group) from None
 
 
-def _first(group: BaseExceptionGroup[GraderError]) -> GraderError:
-    """The first of several faults of ours: the others follow from it more often than not."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
+def _root(group: ExceptionGroup[Exception]) -> Exception:
+    """The one of several faults of ours that explains the others: a bug before a broker's end."""
+    ours, bugs = group.split((GraderError, OSError))
+    error: Exception = bugs or ours or group
+    while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
-    return error if isinstance(error, GraderError) else GraderError(str(error))
+    return _machine_fault(error) if isinstance(error, OSError) else error
+
+
+def _machine_fault(error: BaseException) -> GraderError:
+    """What the system refused us, as a fault of ours: a full disk costs nobody points."""
+    reason = getattr(error, "strerror", None) or str(error)
+    return GraderError(
+        f"This machine did not play along: {reason}.", next_command="df -h; ulimit -a"
+    )
 
 
 def _has_failed(collected: _Collected) -> bool:
@@ -160,12 +177,18 @@ def _tests_of(exercise: Exercise) -> Path:
 
 
 def _results(
-    exercise: Exercise, collected: _Collected, problem: Problem | None
+    exercise: Exercise, scenarios: list[Scenario], collected: _Collected, problem: Problem | None
 ) -> tuple[Result, ...]:
-    """Results in the exercise's order; a submission nobody could run has kept no promise."""
-    found = verdicts.results(exercise, collected.judged)
+    """Results of what these scenarios can judge; a submission nobody could run kept no promise.
+
+    Visible tests judge a part of the guarantees: the others are no part of their grade.
+    """
+    declared = {each.name for scenario in scenarios for each in scenario.guarantees}
+    found = [
+        each for each in verdicts.results(exercise, collected.judged) if each.guarantee in declared
+    ]
     if problem is None or collected.judged:
-        return found
+        return tuple(found)
     broken = Verdict(Status.FAIL, problem.sentence)
     return tuple(Result(each.guarantee, each.sentence, each.points, broken, 0) for each in found)
 

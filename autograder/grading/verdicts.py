@@ -6,8 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autograder import checks
-from autograder.model import Exercise, Guarantee, History, Kind, Problem, Result, Status, Verdict, Wait
-
+from autograder.model import (
+    Exercise,
+    Guarantee,
+    History,
+    Kind,
+    Problem,
+    Result,
+    Status,
+    Verdict,
+    Wait,
+)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -62,8 +61,8 @@ TOLERATED = {
 
 
 @pytest.fixture(scope="module")
-def server(bench: Bench) -> Iterator[Server]:
-    yield bench.server("nats")
+def server(bench: Bench) -> Server:
+    return bench.server("nats")
 
 
 def graded(name: str, server: Server) -> Grade:
