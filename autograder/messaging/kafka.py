@@ -41,7 +41,7 @@ from autograder.messaging.adapter import Lane, Standing
 from autograder.messaging.buffer import Buffer
 from autograder.messaging.delivery import Delivery
 from autograder.messaging.envelope import ID_HEADER, from_bytes
-from autograder.messaging.watermark import Watermark, attempts_as_text, attempts_from_text
+from autograder.messaging.kafka_partition import Partition
 
 COMMIT_EVERY_S = 0.05
 """The pause between two commits: what was settled within it shares one."""
@@ -65,7 +65,7 @@ RUN = 16
 """Records read from one partition before the next one's turn."""
 
 RETRY_S = 0.1
-POLL_MS = 200
+POLL_MS = 100
 
 
 async def connect(lane: Lane, *, prefetch: int) -> KafkaSource:
@@ -74,47 +74,6 @@ async def connect(lane: Lane, *, prefetch: int) -> KafkaSource:
     source = KafkaSource(lane, prefetch)
     await source.open()
     return source
-
-
-class Partition:
-    """One partition from its assignment to its revocation: an epoch of its own.
-
-    Messages hold on to it. When it has ended they are nobody's business any more, even if a
-    partition of the same number is assigned again: that is another epoch.
-    """
-
-    def __init__(self, place: TopicPartition) -> None:
-        self.place = place
-        self.ended = False
-        self.attempts: dict[int, int] = {}  # by offset: tries of records that are not finished
-        self.watermark: Watermark | None = None  # until the first record shows where reading began
-        self.committed: tuple[int, str] | None = None
-
-    def deliver(self, offset: int) -> int:
-        """Note a received record; returns which attempt this is."""
-        if self.watermark is None:
-            self.watermark = Watermark(offset)
-        self.watermark.deliver(offset)
-        return self.attempts.get(offset, 0) + 1
-
-    def finish(self, offset: int) -> None:
-        """Note a settled record."""
-        assert self.watermark is not None, "a record was delivered"  # noqa: S101 - for the reader and mypy
-        self.watermark.finish(offset)
-        self.attempts.pop(offset, None)
-
-    @property
-    def window(self) -> int:
-        """Records delivered that the watermark has not passed."""
-        return self.watermark.window if self.watermark else 0
-
-    def to_commit(self) -> tuple[int, str] | None:
-        """Offset and metadata, if they are not what was committed last."""
-        if self.watermark is None or self.ended:
-            return None
-        offset = self.watermark.committable
-        commit = offset, attempts_as_text(self.attempts, offset)
-        return None if commit == self.committed else commit
 
 
 class KafkaMessage(Delivery):
@@ -253,11 +212,13 @@ class KafkaSource:
         self._stopping.set()
         self._buffer.end()
         self._drop_unread()
+        self._empty_handed.set()  # what is in hand is not waited for
+        if self._tasks:
+            await self._left.wait()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        await self._leave()
 
     # -- behind the student's back
 
@@ -399,8 +360,7 @@ class KafkaSource:
             # committed() keeps the offset only and drops the metadata
             coordinator = self._consumer._coordinator  # noqa: SLF001 - there is no public way to them
             for place, at in (await coordinator.fetch_committed_offsets(list(partitions))).items():
-                partitions[place].attempts = attempts_from_text(at.metadata, at.offset)
-                partitions[place].committed = at.offset, at.metadata
+                partitions[place].resume(at.offset, at.metadata)
         self._partitions = partitions
         self._ready.set()
 

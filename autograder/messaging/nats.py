@@ -8,13 +8,15 @@ How JetStream differs from a queue, and what this adapter makes of it:
 - *The server does not notice that a connection broke.* Leases simply run out. To return messages
   at once, the adapter hands back (`-NAK`) what the broken connection had delivered as soon as it has
   a new one, and what is unread or in hand when it closes.
-- *Acknowledging is publishing.* Without a reply subject nobody says whether it arrived; every
-  settlement here carries one and waits for the server's answer, so "settled" means settled.
+- *Acknowledging is publishing*, and nobody says whether it arrived unless asked. Here every
+  settlement waits for the server's answer (see `nats_link`), so "settled" means settled.
 - *Messages come only when asked for.* One pull request at a time asks for as many as there is
   room for. It ends when it is filled, or with a status message after `PULL_EXPIRES_S`; only then
   is it certain that no more will come for it, and unread messages can be handed back without
   their being delivered right here again.
 - *A requeued message comes back out of order*, after what was delivered meanwhile.
+- *Attempts are deliveries*, as the server counts them: a message that was handed back unread
+  counts, too.
 
 Protocol: https://docs.nats.io/reference/reference-protocols/nats_api_reference and
 https://docs.nats.io/nats-concepts/jetstream/consumers.
@@ -25,23 +27,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from nats.aio.client import Client
-from nats.errors import Error as NatsError
 
 from autograder.messaging import SettleFailed
 from autograder.messaging.adapter import Lane, Standing
 from autograder.messaging.buffer import Buffer
 from autograder.messaging.delivery import Delivery
 from autograder.messaging.envelope import ID_HEADER, KEY_HEADER, from_header
+from autograder.messaging.nats_link import Link
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
-    from nats.aio.subscription import Subscription
 
 PULL_EXPIRES_S = 0.2
 """How long a pull request waits at the server: the longest that `stop_receiving` has to wait."""
@@ -49,8 +46,7 @@ PULL_EXPIRES_S = 0.2
 RECONNECT_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Pauses between attempts to reconnect; the last one repeats."""
 
-_FOR_EVER_S = 1e6
-ACK, NAK, TERM, PROGRESS = b"+ACK", b"-NAK", b"+TERM", b"+WPI"
+ACK, NAK, TERM = b"+ACK", b"-NAK", b"+TERM"
 _OURS = frozenset((ID_HEADER, KEY_HEADER))
 
 
@@ -90,146 +86,6 @@ class NatsMessage(Delivery):
 
     async def _give_up(self) -> None:
         await self._source.settle(self, TERM)
-
-
-class Link:
-    """One connection, from its handshake to its end. It never reconnects: a new one is made.
-
-    That makes "the connection that delivered it" an object which a message can hold on to.
-    """
-
-    def __init__(
-        self, lane: Lane, receive: Callable[[Msg, Link], None], on_end: Callable[[], None]
-    ) -> None:
-        self._lane = lane
-        self._receive = receive
-        self._on_end = on_end
-        self._client = Client()
-        self._inbox = ""
-        self._subscriptions: list[Subscription] = []
-        self._unsaid: list[_Settlement] = []
-        self._unconfirmed: dict[str, list[_Settlement]] = {}
-        self._something_to_say = asyncio.Event()
-        self._saying: asyncio.Task[None] | None = None
-        self.ended = False
-
-    async def open(self) -> None:
-        """Connect and listen. Raises `ConnectionError` if that fails."""
-        try:
-            await self._client.connect(
-                [self._lane.url],
-                # a refused connection is tried once more, then reported; 0 would mean for ever
-                max_reconnect_attempts=1,
-                reconnect_time_wait=0.02,  # type: ignore[arg-type]  # seconds, only slept for
-                # an end is an end: the client reports every one of them, and then waits for close()
-                disconnected_cb=self._end,
-                reconnect_to_server_handler=lambda _servers, _info: (None, _FOR_EVER_S),
-                error_cb=_say_nothing,
-                ping_interval=10,
-                skip_subject_validation=True,
-            )
-            self._inbox = self._client.new_inbox()
-            for subject, callback in ("pull", self._on_delivery), ("answer.*", self._on_answer):
-                subscription = await self._client.subscribe(f"{self._inbox}.{subject}", cb=callback)
-                self._subscriptions.append(subscription)
-        except (NatsError, OSError) as error:
-            await self.close()
-            raise ConnectionError(f"no NATS server answers at {self._lane.url}: {error}") from error
-        self._saying = asyncio.create_task(self._say_settlements(), name="ackademy: settle")
-
-    async def pull(self, batch: int, expires_s: float) -> None:
-        """Ask for up to `batch` messages; ends filled, or with a status message after `expires_s`."""
-        request = json.dumps({"batch": batch, "expires": int(expires_s * 1e9)}).encode()
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._lane.channel}.{self._lane.consumer}"
-        await self._say(subject, request, f"{self._inbox}.pull")
-
-    async def settle(self, verb: bytes, *replies: str) -> None:
-        """Tell the server, in this order, and wait until it has it all. Raises `SettleFailed`."""
-        if self.ended:
-            raise SettleFailed("the connection that delivered the message is gone")
-        confirmed = asyncio.get_running_loop().create_future()
-        self._unsaid += [_Settlement(reply, verb, confirmed) for reply in replies]
-        self._something_to_say.set()
-        await confirmed
-
-    async def progress(self, reply: str) -> None:
-        """Extend the lease of one delivery. Nobody answers: the next report is never far."""
-        await self._say(reply, PROGRESS, "")
-
-    async def close(self) -> None:
-        """Disconnect; what was written before is sent first."""
-        # a connection that broke may fail to close: it is gone either way
-        for subscription in self._subscriptions:
-            with suppress(NatsError, OSError):
-                await subscription.unsubscribe()
-        with suppress(NatsError, OSError):
-            await self._client.close()
-        await self._end()
-        if self._saying:
-            self._saying.cancel()
-            await asyncio.gather(self._saying, return_exceptions=True)
-
-    async def _say_settlements(self) -> None:
-        """Send all settlements of one turn of the loop; ask for an answer to the last of them.
-
-        A consumer handles what comes from one connection in order. So does one answer confirm them
-        all, at a fraction of the cost of an answer to each. (A PING would not do: the server answers
-        it before it handles acknowledgements.)
-        """
-        for number in itertools.count():
-            await self._something_to_say.wait()
-            self._something_to_say.clear()
-            settlements, self._unsaid = self._unsaid, []
-            self._unconfirmed[str(number)] = settlements
-            for settlement in settlements[:-1]:
-                await self._say(settlement.reply, settlement.verb, "")
-            last = settlements[-1]
-            await self._say(last.reply, last.verb, f"{self._inbox}.answer.{number}")
-
-    async def _say(self, subject: str, payload: bytes, reply: str) -> None:
-        try:
-            await self._client.publish(subject, payload, reply)
-        except NatsError:
-            await self._end()  # closed under our hands; whoever waits for an answer learns it there
-
-    async def _on_delivery(self, message: Msg) -> None:
-        self._receive(message, self)
-
-    async def _on_answer(self, message: Msg) -> None:
-        settlements = self._unconfirmed.pop(message.subject.rpartition(".")[2], [])
-        gone = bool(message.headers)  # an answer is empty; "503 no responders" comes as a header
-        _finish(settlements, "the consumer that delivered the message is gone" if gone else "")
-
-    async def _end(self) -> None:
-        if self.ended:
-            return
-        self.ended = True
-        for settlements in (*self._unconfirmed.values(), self._unsaid):
-            _finish(settlements, "the connection was lost before the broker confirmed")
-        self._on_end()
-
-
-@dataclass(slots=True)
-class _Settlement:
-    """What is to be said about one delivery, and whether the server has it."""
-
-    reply: str
-    verb: bytes
-    confirmed: asyncio.Future[None]
-
-
-def _finish(settlements: list[_Settlement], failure: str) -> None:
-    for settlement in settlements:
-        if settlement.confirmed.done():
-            continue  # its task was cancelled, or it was one of several that end together
-        if failure:
-            settlement.confirmed.set_exception(SettleFailed(failure))
-        else:
-            settlement.confirmed.set_result(None)
-
-
-async def _say_nothing(error: Exception) -> None:
-    """Errors of a connection show in its end: the client would log a traceback for each."""
 
 
 class NatsSource:
@@ -315,7 +171,9 @@ class NatsSource:
         return not self._owed and not self._stopping and len(self._buffer) <= self._prefetch // 2
 
     def _receive(self, delivered: Msg, link: Link) -> None:
-        if delivered.reply:
+        if link.ended:
+            self._lost += [delivered.reply] if delivered.reply else []
+        elif delivered.reply:
             message = NatsMessage(delivered, link, self)
             self._held[message.reply] = message
             self._buffer.put(message)
@@ -323,20 +181,21 @@ class NatsSource:
             if not self._owed:
                 self._wake.set()
         elif (delivered.headers or {}).get("Status") == "408":  # the request's time ran out
-            self._request_ended()
+            self._request_ended(link)
         else:  # 409, 503: the consumer or the server is in no state to answer; ask again, calmly
-            asyncio.get_running_loop().call_later(PULL_EXPIRES_S, self._request_ended)
+            asyncio.get_running_loop().call_later(PULL_EXPIRES_S, self._request_ended, link)
 
-    def _request_ended(self) -> None:
-        self._owed = 0
-        self._wake.set()
+    def _request_ended(self, link: Link) -> None:
+        if link is self._link:
+            self._owed = 0
+            self._wake.set()
 
     def _lose(self) -> None:
         """The connection is gone: so is what it delivered, for us."""
         self._lost += self._held
         self._held.clear()
         self._buffer.drain()
-        self._request_ended()
+        self._request_ended(self._link)
 
     async def _work(self) -> None:
         """Serve one connection after the other, for ever."""
