@@ -7,6 +7,7 @@ from autograder.checks.ledger import CALLS, ENDS, FINAL, before, ids, unfinished
 from autograder.checks.lives import Life, read_lives
 from autograder.checks.phrases import counted, first_line, message_places, moment, some, witness
 from autograder.checks.registry import guarantee
+from autograder.checks.standstill import startable
 from autograder.model import Event, History, Kind, Verdict, Wait, failed, inconclusive, passed
 
 
@@ -153,7 +154,7 @@ def _left_waiting(history: History, confirmed: set[str], undone: set[str]) -> Ve
                 f"{count}: {words} from about {moment(history, each.place)} on, with "
                 f"{each.in_hand} in hand and {each.busy} handlers at work.",
                 witness(history, _last_signs(history, each.place)),
-                _slip_of_standing(each),
+                _slip_of_standing(history, each),
             )
     last = lives.last
     if last is not None and last.over < last.told:
@@ -173,11 +174,13 @@ def _last_signs(history: History, place: int) -> list[int]:
     return [*failures[:1], *signs[-6:], place]
 
 
-def _slip_of_standing(each: Expectation) -> str:
+def _slip_of_standing(history: History, each: Expectation) -> str:
     if each.wait == Wait.BLOCKED:
         return "Is there a call that blocks the thread (time.sleep, a lock, a loop without await)?"
-    if each.in_hand > each.busy:
+    if startable(history, each) > each.figures.get("buffered", 0):
         return "Is a message taken and put where no living worker will ever get it?"
+    if each.in_hand > each.busy:
+        return "Is a message whose handler failed neither acked nor nacked?"
     return "Has the loop that takes messages ended, or does it wait for a slot nobody gives back?"
 
 

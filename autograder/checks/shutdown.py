@@ -159,7 +159,7 @@ def _cancelled(history: History, life: Life, told: int) -> Verdict | None:
 
 
 def _ended_badly(history: History, life: Life, told: int) -> Verdict | None:
-    if min(life.cancelled, life.killed) < min(life.raised, life.exited):
+    if min(life.cancelled, life.killed) <= min(life.raised, life.exited):
         return None
     if life.raised < life.returned:
         event = history.events[life.raised]

@@ -339,6 +339,16 @@ class Sim:
         self.say(Kind.STOP_IN_FORCE)
         self._drain()
 
+    def do_stop_and_leave(self) -> None:
+        """The scenario ends, and with it the process, before the pool is done."""
+        self.say(Kind.FAULT, detail="terminate")
+        self.say(Kind.STOP_SET)
+        self.say(Kind.STOP_IN_FORCE)
+        self.stopping = True
+        for _ in range(self.random.randrange(9)):
+            self.step()
+        self.exit("signal SIGKILL")
+
     def _stop_wrongly(self) -> None:
         for each in list(self.in_hand):
             if each.state == "running" and self.slips("cancel at stop", "cancel and ack at stop"):

@@ -33,6 +33,7 @@ ENDINGS = (
     ("finish",),
     ("stop",),
     ("kill",),
+    ("stop_and_leave",),
     ("cancel",),
     ("finish", "source_ends"),
     ("late",),

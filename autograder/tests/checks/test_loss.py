@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+from autograder.checks.pool import no_message_is_lost
+from autograder.model import Kind, Status
+from autograder.tests.checks.build import Story, names
+
+
+def judged(story: Story, **broker):
+    return no_message_is_lost(story.history(**broker))
+
+
+def test_all_finished_is_a_pass():
+    verdict = judged(Story().publish("a", "b").begin().handle("a", "b"))
+    assert verdict.status is Status.PASS
+    assert "2 confirmed messages" in verdict.observed
+
+
+def test_nothing_confirmed_proves_nothing():
+    story = Story().begin().say(Kind.PUBLISHED, "a")
+    assert judged(story).status is Status.INCONCLUSIVE
+
+
+def test_a_message_without_a_confirmation_may_vanish_or_appear():
+    story = Story().say(Kind.PUBLISHED, "maybe").publish("a").begin().handle("a")
+    assert judged(story, waiting=0, unsettled=0).status is Status.PASS
+    assert judged(story.handle("maybe")).status is Status.PASS
+
+
+def test_handled_twice_is_fine():
+    assert judged(Story().publish("a").begin().handle("a").handle("a")).status is Status.PASS
+
+
+def test_acked_on_receipt_and_killed_is_lost_and_the_witness_shows_both():
+    story = Story().publish(*names(5)).begin().handle("m1", "m2").take("m3").ack("m3").start("m3")
+    story.kill().begin().handle("m4", "m5")
+    verdict = judged(story, waiting=0, unsettled=0)
+    assert verdict.status is Status.FAIL
+    assert "1 of 5 confirmed messages" in verdict.observed
+    assert "m3" in verdict.observed
+    assert verdict.slip == "Is a message acked when it is taken, before its handler has run?"
+    kinds = [event.kind for event in verdict.witness]
+    assert kinds[-1] is Kind.FAULT
+    assert kinds.index(Kind.ACK) < kinds.index(Kind.STARTED)
+
+
+def test_the_place_in_the_stream_is_named_when_it_tells_something():
+    tail = Story().publish(*names(6)).begin().handle("m1", "m2", "m3").take("m4", "m5", "m6")
+    assert "(the last 3)" in judged(tail.ack("m4", "m5", "m6").kill()).observed
+    head = Story().publish(*names(6)).begin().take("m1", "m2").ack("m1", "m2")
+    assert "(the first 2)" in judged(head.handle("m3", "m4", "m5", "m6")).observed
+    middle = Story().publish(*names(6)).begin().take("m2", "m4").ack("m2", "m4")
+    assert "(the" not in judged(middle.handle("m1", "m3", "m5", "m6")).observed
+
+
+def test_an_ack_that_failed_loses_nothing():
+    story = Story().publish("a").begin().take("a").call(Kind.ACK, "a", Kind.SETTLE_FAILED).kill()
+    assert judged(story, waiting=1, unsettled=0).status is Status.PASS
+
+
+def test_without_counters_an_ack_cut_off_by_the_kill_is_not_held_against_anybody():
+    story = Story().publish("a", "b").begin().handle("b").take("a").say(Kind.ACK, "a").kill()
+    assert judged(story).status is Status.PASS
+
+
+def test_the_brokers_counters_decide_about_an_ack_cut_off_by_the_kill():
+    story = Story().publish("a", "b").begin().handle("b").take("a").say(Kind.ACK, "a").kill()
+    assert judged(story, waiting=1, unsettled=0).status is Status.PASS
+    assert judged(story, waiting=0, unsettled=0).status is Status.FAIL
+
+
+def test_acked_unfinished_but_still_the_brokers_is_not_lost_yet():
+    """Kafka: the process died before the offset was committed."""
+    story = Story().publish("a", "b").begin().take("a").ack("a").start("a").kill()
+    assert judged(story, waiting=2, unsettled=0).status is Status.PASS
+    assert judged(story, waiting=1, unsettled=0).status is Status.FAIL
+
+
+def test_finished_and_not_acked_may_be_left_over_beside_a_loss():
+    story = Story().publish("a", "b", "c").begin().handle("b").take("a").ack("a")
+    story.take("c").start("c").finish("c").kill()
+    verdict = judged(story, waiting=1, unsettled=0)  # c is the one that is left
+    assert verdict.status is Status.FAIL
+    assert verdict.observed.endswith("a.")
+
+
+def test_given_up_after_permanent_is_the_end_of_the_work():
+    story = Story().publish("a").begin().take("a").start("a").fail("a", "permanent").give_up("a")
+    assert judged(story, waiting=0, unsettled=0).status is Status.PASS
+
+
+def test_given_up_after_transient_is_lost():
+    story = Story().publish("a").begin().take("a").start("a").fail("a").give_up("a")
+    verdict = judged(story, waiting=0, unsettled=0)
+    assert verdict.status is Status.FAIL
+    assert "treated as permanent" in verdict.slip
+
+
+def test_slips_follow_what_had_become_of_the_handler():
+    def slip(story):
+        return judged(story.kill(), waiting=0, unsettled=0).slip
+
+    def base():
+        return Story().publish("a").begin().take("a")
+
+    assert "beside the handler" in slip(base().start("a").ack("a"))
+    assert "finally" in slip(base().start("a").fail("a").ack("a"))
+    assert "handler was cancelled" in slip(base().start("a").cancelled("a").ack("a"))
+    assert "never started given up" in slip(base().give_up("a"))
+    assert "permanent failure" in slip(base().start("a").cancelled("a").give_up("a"))
+    assert "forgotten" in slip(base())
+
+
+def test_waiting_with_the_broker_after_a_stop_is_fine():
+    story = Story().publish("a", "b", "c").begin().handle("a").stop().returned()
+    assert judged(story, waiting=2, unsettled=0).status is Status.PASS
+    assert judged(story).status is Status.PASS
+
+
+def test_nothing_taken_and_no_counters_prove_nothing():
+    assert judged(Story().publish("a").begin().stop().returned()).status is Status.INCONCLUSIVE
+
+
+def test_left_waiting_by_a_pool_that_stood():
+    story = Story().publish("a", "b").begin().handle("a")
+    story.expect("stalled settled=2 seen=1 buffered=1 in_hand=0 busy=0 held=0")
+    verdict = judged(story, waiting=1, unsettled=0)
+    assert verdict.status is Status.FAIL
+    assert "1 of 2 confirmed messages were left waiting" in verdict.observed
+    assert verdict.witness[-1].kind is Kind.EXPECTED
+
+
+def test_behind_a_gate_of_the_examiners_nothing_is_left_waiting():
+    story = Story().publish("a", "b").begin().take("a").start("a").say(Kind.HELD, "a")
+    story.expect("stalled running=2 seen=1 buffered=1 in_hand=1 busy=1 held=1")
+    assert judged(story, waiting=1, unsettled=1).status is Status.INCONCLUSIVE
+
+
+def test_standing_still_after_a_stop_is_another_checks_matter():
+    story = Story().publish("a", "b").begin().handle("a").stop()
+    story.expect("stalled returned=1 seen=0 buffered=1 in_hand=0 busy=0 held=0")
+    assert judged(story, waiting=1, unsettled=0).status is Status.INCONCLUSIVE
+
+
+def test_a_blocked_loop_and_a_swallowed_message_ask_different_questions():
+    def slip(detail):
+        story = Story().publish("a", "b").begin().handle("a").take("b")
+        return judged(story.expect(detail)).slip
+
+    assert "blocks the thread" in slip("blocked settled=2 seen=1 in_hand=1 busy=0 held=0")
+    assert "no living worker" in slip("stalled settled=2 seen=1 in_hand=1 busy=0 held=0")
+
+
+def test_a_pool_frozen_or_cut_off_by_the_examiner_does_not_stand():
+    for fault in ("pause", "stall"):
+        story = Story().publish("a", "b").begin().handle("a").fault(fault)
+        story.expect("stalled settled=2 seen=1 buffered=1 in_hand=0 busy=0 held=0")
+        assert judged(story).status is Status.INCONCLUSIVE
+    story = Story().publish("a", "b").begin().handle("a").fault("pause").fault("resume")
+    story.expect("stalled settled=2 seen=1 buffered=1 in_hand=0 busy=0 held=0")
+    assert judged(story).status is Status.FAIL
+
+
+def test_drained_although_never_finished_is_lost_even_without_counters():
+    story = Story().publish("a", "b").begin().handle("a")
+    story.expect("drained settled=2 seen=1 buffered=0 in_hand=0 busy=0 held=0")
+    assert "will not come back" in judged(story).observed
+
+
+def test_an_end_that_nobody_asked_for_leaves_messages_waiting():
+    def base():
+        return Story().publish("a", "b").begin().handle("a")
+
+    assert "run() returned" in judged(base().returned()).observed
+    assert "NotImplementedError" in judged(base().raised("NotImplementedError\ntrace")).observed
+    assert "status 3" in judged(base().say(Kind.EXITED, detail="status 3")).observed
+    for excused in (base().stop().returned(), base().fault("cancel").raised("x"), base().kill()):
+        assert judged(excused).status is Status.PASS
+
+
+def test_a_source_that_ended_with_all_work_done_is_an_end_too():
+    assert judged(Story().publish("a").begin().handle("a").returned()).status is Status.PASS
+
+
+def test_what_an_earlier_process_left_the_next_may_finish():
+    story = Story().publish("a", "b").begin().handle("a").raised("oops").begin().handle("b")
+    assert judged(story).status is Status.PASS
+
+
+def test_time_that_ran_out_is_no_loss():
+    story = Story().publish("a", "b").begin().handle("a")
+    assert judged(story, truncated=True).status is Status.INCONCLUSIVE
+    story.expect("late settled=2 seen=1 buffered=1 in_hand=0 busy=0 held=0").kill()
+    assert judged(story).status is Status.INCONCLUSIVE
+
+
+def test_a_loss_seen_counts_even_if_time_ran_out():
+    story = Story().publish("a", "b").begin().take("a").ack("a").start("a")
+    assert judged(story, truncated=True).status is Status.FAIL
+
+
+def test_a_truncated_run_never_passes():
+    story = Story().publish("a").begin().handle("a")
+    assert judged(story, truncated=True).status is Status.INCONCLUSIVE
+
+
+def test_a_message_nobody_published_was_invented():
+    verdict = judged(Story().publish("a").begin().handle("a").handle("ghost"))
+    assert verdict.status is Status.FAIL
+    assert "ghost" in verdict.observed
+    assert judged(Story().publish("a").begin().take("ghost").handle("a")).status is Status.PASS
