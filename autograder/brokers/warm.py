@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import psutil
@@ -40,20 +40,26 @@ class Status:
     notices: tuple[str, ...] = ()
 
 
-def up(engines: Iterable[str], provider: str | None = None) -> list[Server]:
+def up(
+    engines: Iterable[str],
+    provider: str | None = None,
+    *,
+    preparing: Callable[[], None] | None = None,
+) -> list[Server]:
     """Start a server to stay for each engine that has none yet; returns all of them.
 
-    Two at once start one. Embedded Kafka's start cache is made on the way if it is missing.
+    Two at once start one. Embedded Kafka's start cache is made on the way if it is missing;
+    `preparing` is called before the ten seconds that takes.
 
     Raises
     ------
     UsageError, MissingError, GraderError
         As `acquire` does; servers that were already started stay.
     """
-    return [_up(engine, provider) for engine in dict.fromkeys(engines)]
+    return [_up(engine, provider, preparing) for engine in dict.fromkeys(engines)]
 
 
-def _up(engine: str, provider: str | None) -> Server:
+def _up(engine: str, provider: str | None, preparing: Callable[[], None] | None) -> Server:
     chosen = _starter(engine, provider)
     with records.locked(f"up-{engine}"):
         cleaned = records.discard_orphans()
@@ -64,7 +70,7 @@ def _up(engine: str, provider: str | None) -> Server:
             records.discard(record)
             cleaned.append(record)
         if engine == "kafka" and chosen.name == "embedded":
-            kafka_boot.prepare()
+            kafka_boot.prepare(preparing)
         server = chosen.start(None, warm=True)
     return replace(server, notices=records.told(cleaned))
 
