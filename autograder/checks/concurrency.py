@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autograder.checks.expectations import Expectation, read_expectations, stood_still
-from autograder.checks.ledger import ENDS, Level, before, ids, levels, open_at, running
+from autograder.checks.ledger import ENDS, Level, before, ids, levels, of_process, open_at, running
 from autograder.checks.lives import NEVER, read_lives
 from autograder.checks.phrases import counted, moment, some, witness
 from autograder.checks.registry import guarantee
@@ -44,17 +44,18 @@ def _all_busy(history: History) -> bool:
 def _too_many(history: History, over: int, peak: int) -> Verdict:
     workers = history.workers
     opened = open_at(history, over, Kind.STARTED, ENDS)
-    failures = before(history.where(Kind.FAILED, Kind.CANCELLED), over)
-    if peak > 2 * workers:
-        slip = "Is a task created for every message, with nothing that bounds how many run?"
-    elif failures:
-        slip = "Is a slot given back twice when a handler fails (in `except` and in `finally`)?"
+    process = history.events[over].process
+    ended = of_process(history, before(history.where(*ENDS), over), process)
+    if ended:
+        slip = "Is a slot given back twice, or before its handler has ended?"
+    elif peak == workers + 1:
+        slip = "Is there one slot too many, or does the loop that takes messages handle some, too?"
     else:
-        slip = "Is a slot given back before its handler has ended, or is there one slot too many?"
+        slip = "Is a task created for every message, with nothing that bounds how many run?"
     return failed(
         f"{peak} handlers ran at once, {workers} were allowed; the limit broke at "
         f"{moment(history, over)} with {history.events[over].message or 'a message'}.",
-        witness(history, [*failures[-1:], *sorted(opened.values())[-7:]]),
+        witness(history, [*ended[-1:], *sorted(opened.values())[-7:]]),
         slip,
     )
 
@@ -169,8 +170,8 @@ def _too_much(history: History, over: int, peak: int, limit: int) -> Verdict:
     opened = open_at(history, over, Kind.TAKEN, _SETTLED)
     places = sorted(opened.values())
     names = some((history.events[place].message for place in places[-2:]), 2)
-    started = [p for p in history.places[Kind.STARTED] if history.events[p].delivery in opened]
-    if len(started) > limit:
+    pool = running(history).get(history.events[over].process, Level())
+    if pool.above(limit) < NEVER:
         slip = "Is a task started for every message that can be taken?"
     else:
         slip = (

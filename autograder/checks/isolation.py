@@ -17,7 +17,7 @@ from autograder.checks.phrases import (
     witness,
 )
 from autograder.checks.registry import guarantee
-from autograder.checks.standstill import failures_before, lost_slots, startable
+from autograder.checks.standstill import FAILURES, failures_before, lost_slots, startable
 from autograder.model import Event, History, Kind, Verdict, Wait, failed, inconclusive, passed
 
 
@@ -40,7 +40,7 @@ def one_failure_is_one_failure(history: History) -> Verdict:
     cancelled = [p for p in history.places[Kind.CANCELLED] if _unasked(history, lives, p)]
     if cancelled:
         return _others_cancelled(history, cancelled)
-    failures = history.where(Kind.FAILED, Kind.SETTLE_FAILED)
+    failures = history.where(*FAILURES)
     if not failures:
         return inconclusive("Nothing failed.")
     ended = _ended_by_failure(history, lives)

@@ -76,13 +76,13 @@ def _lost_messages(history: History, confirmed: set[str], undone: set[str]) -> s
     """Those that are gone for good: by the broker's counters where it has them, else by the calls."""
     settled = _settled_for_good(history) & undone
     waiting, unsettled = history.broker.waiting, history.broker.unsettled
-    if waiting < 0 or unsettled < 0:
+    if waiting < 0:
         drained = any(each.wait == Wait.DRAINED for each in stood_still(history))
         return undone if drained else settled
     called = ids(history, Kind.ACK) | ids(history, Kind.GIVE_UP)
     must_be_left = undone | (confirmed - called)
-    gone = len(must_be_left) - (waiting + unsettled)
-    if gone <= 0:
+    left = waiting + max(unsettled, 0)  # Kafka knows no delivery: all it has not committed waits
+    if len(must_be_left) <= left:
         return set()
     return settled or (undone & called) or undone
 

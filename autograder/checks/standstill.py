@@ -7,6 +7,8 @@ from autograder.checks.ledger import Level, before, of_process, running
 from autograder.checks.lives import NEVER
 from autograder.model import History, Kind, Wait
 
+FAILURES = (Kind.FAILED, Kind.SETTLE_FAILED)
+
 
 def startable(history: History, each: Expectation) -> int:
     """Messages that lay ready: in the source's buffer, or taken and with no handler yet."""
@@ -28,7 +30,7 @@ def failures_before(history: History, process: int, place: int = NEVER) -> list[
     A handler that raised is a failure, and so is a settlement that found its connection gone.
     """
     first: dict[int, int] = {}
-    failures = before(history.where(Kind.FAILED, Kind.SETTLE_FAILED), place)
+    failures = before(history.where(*FAILURES), place)
     for each in of_process(history, failures, process):
         first.setdefault(history.events[each].delivery, each)
     return list(first.values())
@@ -37,13 +39,18 @@ def failures_before(history: History, process: int, place: int = NEVER) -> list[
 def lost_slots(history: History, each: Expectation) -> int:
     """How many slots the failures before this standstill cost; 0 if it has another cause.
 
-    A pool that never had more handlers at work than now has lost none, unless those missing are
-    exactly as many as failed: poison that fails at once never shows up beside other handlers.
+    A pool that had all workers busy after the last failure has lost none. Nor has one that never
+    had more handlers at work than now, unless those missing are exactly as many as failed: poison
+    that fails at once never shows up beside other handlers.
     """
-    failures = failures_before(history, each.process, each.place)
-    missing = history.workers - each.busy
+    workers, end = history.workers, each.place
+    failures = failures_before(history, each.process, end)
+    missing = workers - each.busy
     if each.wait != Wait.STALLED or not failures or missing <= 0 or not startable(history, each):
         return 0
-    peak = running(history).get(each.process, Level()).peak(until=each.place)
-    explained = peak > each.busy or each.busy == max(0, history.workers - len(failures))
+    pool = running(history).get(each.process, Level())
+    last = of_process(history, before(history.where(*FAILURES), end), each.process)[-1]
+    if pool.above(workers - 1, since=last, until=end) < NEVER:
+        return 0
+    explained = pool.peak(until=end) > each.busy or each.busy == max(0, workers - len(failures))
     return missing if explained else 0

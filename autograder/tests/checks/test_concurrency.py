@@ -41,6 +41,8 @@ class TestConcurrencyIsBounded:
         assert "task created for every message" in self.judged(flood).slip
         story = Story(workers=2).begin().take(*names(4)).start("m1", "m2").fail("m1").start("m3")
         assert "given back twice" in self.judged(story.start("m4")).slip
+        story = Story(workers=2).begin().take(*names(4)).start("m1", "m2").finish("m1").start("m3")
+        assert "given back twice" in self.judged(story.start("m4")).slip
         story = Story(workers=2).begin().take(*names(3)).start(*names(3))
         assert "one slot too many" in self.judged(story).slip
 

@@ -131,6 +131,14 @@ def test_poison_that_fails_at_once_is_counted_out():
     assert judged(story).status is Status.FAIL
 
 
+def test_all_busy_after_the_last_failure_lost_no_slot():
+    """A pool that waits for a full batch stands for another reason than its failures."""
+    story = busy("m1").fail("m1").requeue("m1").take("m2", "m3").start("m2", "m3")
+    story.finish("m2", "m3").ack("m2", "m3").take("m4")
+    story.expect("stalled finished=9 seen=2 buffered=0 in_hand=1 busy=0 held=0")
+    assert judged(story).status is Status.PASS
+
+
 def test_in_a_new_process_old_failures_explain_nothing():
     story = busy("m1", "m2").fail("m1").requeue("m1").kill().begin().take("m3").start("m3")
     story.expect("stalled running=2 seen=1 buffered=7 in_hand=1 busy=1 held=1")

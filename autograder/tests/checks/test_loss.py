@@ -75,6 +75,12 @@ def test_acked_unfinished_but_still_the_brokers_is_not_lost_yet():
     assert judged(story, waiting=1, unsettled=0).status is Status.FAIL
 
 
+def test_kafka_counts_only_what_is_not_committed():
+    story = Story().publish("a", "b").begin().take("a").ack("a").start("a").kill()
+    assert judged(story, waiting=2).status is Status.PASS
+    assert judged(story, waiting=1).status is Status.FAIL
+
+
 def test_finished_and_not_acked_may_be_left_over_beside_a_loss():
     story = Story().publish("a", "b", "c").begin().handle("b").take("a").ack("a")
     story.take("c").start("c").finish("c").kill()
