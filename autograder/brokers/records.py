@@ -157,6 +157,20 @@ def all_records() -> list[Record]:
     return sorted(found, key=lambda record: record.started_at)
 
 
+def of(server: Server) -> Record:
+    """The record of a server that was started; one made up when somebody deleted it."""
+    for record in all_records():
+        if (record.pid, record.started) == (server.pid, server.started):
+            return record
+    return Record(
+        engine=server.engine,
+        provider=server.provider,
+        folder=str(server.folder or ""),
+        pid=server.pid,
+        started=server.started,
+    )
+
+
 def discard(record: Record) -> None:
     """End the record's process, delete its folder, then forget it, in this order.
 

@@ -93,9 +93,7 @@ def start(recipe: Recipe, *, warm: bool = False, patience: Patience | None = Non
 
 def stop(server: Server) -> None:
     """End a server that `start` returned; its folder and its record go with it."""
-    for record in records.all_records():
-        if (record.pid, record.started) == (server.pid, server.started):
-            records.discard(record)
+    records.discard(records.of(server))
 
 
 def _start_once(recipe: Recipe, patience: Patience, *, warm: bool) -> Server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import signal
 import sys
 from dataclasses import dataclass, field
@@ -109,6 +110,14 @@ def test_ctrl_c_in_the_middle_of_a_stop_does_not_stop_the_stopping(grounds, monk
 
     with pytest.raises(KeyboardInterrupt), brokers.acquire("nats", "embedded"):
         monkeypatch.setattr(records, "discard", interrupted)
+    assert grounds.traces() == []
+
+
+@pytest.mark.nats
+def test_a_server_whose_record_was_deleted_is_stopped_all_the_same(grounds):
+    with brokers.acquire("nats", "embedded") as server:
+        shutil.rmtree(grounds.state)
+    assert not process.is_running(server.pid, server.started)
     assert grounds.traces() == []
 
 
