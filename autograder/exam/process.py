@@ -238,27 +238,29 @@ class Subject:
             return
         now = time.monotonic()
         self._event_bytes += data
-        for line in wire.split(self._event_bytes):
-            self._event_line(now, line)
-        if len(self._event_bytes) > wire.LONGEST_LINE:
-            self.garbage = "an endless line"
-            self.signal(signal.SIGKILL)
-            self._event_bytes.clear()
-
-    def _event_line(self, now: float, line: bytes) -> None:
         if self.garbage:
             return
         try:
-            parsed = wire.decode(line)
-            if parsed[0] == wire.DONE:
-                answer = self._answers.pop(parsed[1], None)
-                if answer is not None and not answer.done():
-                    answer.set_result(None)
-            else:
-                self._on_line(now, parsed)
-        except (ValueError, TypeError, KeyError, IndexError):
-            self.garbage = line[:80].decode(errors="replace")
-            self.signal(signal.SIGKILL)
+            for line in wire.decode_all(wire.split(self._event_bytes)):
+                self._event_line(now, line)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            self._refuse(str(error))
+        if len(self._event_bytes) > wire.LONGEST_LINE:
+            self._refuse("an endless line")
+
+    def _event_line(self, now: float, line: list[Any]) -> None:
+        if line[0] == wire.DONE:
+            answer = self._answers.pop(line[1], None)
+            if answer is not None and not answer.done():
+                answer.set_result(None)
+        else:
+            self._on_line(now, line)
+
+    def _refuse(self, what: str) -> None:
+        """Something that is not ours came over the host's channel: nothing more is believed."""
+        self.garbage = what[:80]
+        self._event_bytes.clear()
+        self.signal(signal.SIGKILL)
 
     def _read_output(self) -> None:
         try:

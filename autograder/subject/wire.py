@@ -31,3 +31,22 @@ def split(buffer: bytearray) -> list[bytes]:
 def decode(line: bytes) -> Any:
     """What `encode` was given. Raises `ValueError` for anything else."""
     return json.loads(line)
+
+
+def decode_all(lines: list[bytes]) -> list[Any]:
+    """All lines at once: a single call to the parser instead of one for each.
+
+    Raises `ValueError` if any of them is not JSON, naming it.
+    """
+    try:
+        whole: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
+    except ValueError:
+        return [_decode_or_name(line) for line in lines]
+    return whole
+
+
+def _decode_or_name(line: bytes) -> Any:
+    try:
+        return decode(line)
+    except ValueError:
+        raise ValueError(line[:80].decode(errors="replace")) from None
