@@ -2,9 +2,10 @@
 
     python -m autograder.benchmarks.judge_400k
 
-A healthy pool of 8 over some 64,000 messages, with failures, a kill and a stop. Prints each
-check's share and the whole, and exits with 1 if the whole takes more than half a second. The best of
-some rounds counts: what the machine does besides can only make a round slower.
+A healthy pool of 8 over some 56,000 messages, with failures, a kill and a stop; and a reckless one
+that takes everything at once and acks it on receipt, since to accuse costs more than to pass. Prints
+each check's share and the whole, and exits with 1 if a whole takes more than half a second of
+processor time. The best of some rounds counts: what else the machine does can only slow a round.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ ROUNDS = 7
 
 def main() -> int:
     """Judge, print, compare."""
-    events = healthy_events(EVENTS)
+    healthy = judged_in("a healthy pool", healthy_events(EVENTS))
+    reckless = judged_in("a reckless pool", reckless_events(EVENTS))
+    return 0 if max(healthy, reckless) < LIMIT_S else 1
+
+
+def judged_in(what: str, events: tuple[Event, ...]) -> float:
+    """Judge these events some times and print the best; its processor seconds."""
     guarantees = [getattr(pool, name) for name in pool.__all__]
     best: dict[str, float] = {}
     for _ in range(ROUNDS):
@@ -42,16 +49,31 @@ def main() -> int:
         print(f"{name:28} {verdicts[name].status:13} {seconds * 1e3:7.1f} ms")
     total = sum(best.values())
     print(
-        f"{len(events):,} events, nine guarantees: {total:.3f} s "
-        f"({total / LIMIT_S:.2f} of the {LIMIT_S} s allowed; "
-        f"the first check pays for the grouping)"
+        f"{what}, {len(events):,} events, nine guarantees: {total:.3f} s "
+        f"({total / LIMIT_S:.2f} of the {LIMIT_S} s allowed; the first check pays for the grouping)\n"
     )
-    return 0 if total < LIMIT_S else 1
+    return total
 
 
 def healthy_events(size: int) -> tuple[Event, ...]:
     """The events of a pool that makes no mistake, about `size` of them."""
     return tuple(_Pool(size).events)
+
+
+def reckless_events(size: int) -> tuple[Event, ...]:
+    """The events of a pool without bounds that acks on receipt and returns too early."""
+    kinds = (Kind.TAKEN, Kind.ACK, Kind.STARTED, Kind.FINISHED, Kind.SETTLED)
+    ids = [f"order-{number:06}" for number in range(size // 7)]
+    begun = [Event(0.0, kind, process=1) for kind in (Kind.SPAWNED, Kind.RUN_STARTED)]
+    sent = [Event(0.0, k, message) for k in (Kind.PUBLISHED, Kind.CONFIRMED) for message in ids]
+    work = [
+        Event(1.0, kind, message, "", number, 1, 1)
+        for kind in kinds
+        for number, message in enumerate(ids, 1)
+    ]
+    ends = (Kind.STOP_SET, Kind.STOP_IN_FORCE, Kind.RUN_RETURNED, Kind.EXITED)
+    ended = [Event(2.0, kind, process=1) for kind in ends]
+    return (*sent, *begun, *work[: -size // 20], *ended)
 
 
 class _Pool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress, islice, repeat
 from operator import gt
 
 from autograder.checks.lives import NEVER
+from autograder.checks.memo import remembered
 from autograder.model import History, Kind
 
 FINAL = (Kind.ACK, Kind.GIVE_UP)  # calls after which a message does not come back
@@ -16,21 +17,24 @@ CALLS = (*FINAL, Kind.REQUEUE)
 ENDS = (Kind.FINISHED, Kind.FAILED, Kind.CANCELLED)  # how a handler can end
 
 
-def ids(history: History, kind: Kind) -> set[str]:
+@remembered
+def ids(history: History, kind: Kind) -> frozenset[str]:
     """The messages that have an event of this kind."""
     events = history.events
-    return {events[place].message for place in history.places[kind]}
+    return frozenset({events[place].message for place in history.places[kind]})
 
 
-def unfinished(history: History) -> set[str]:
+@remembered
+def unfinished(history: History) -> frozenset[str]:
     """Confirmed messages that no handler finished, except those that failed for good."""
     left = ids(history, Kind.CONFIRMED) - ids(history, Kind.FINISHED)
     if left:
-        left -= {event.message for event in history.of(Kind.FAILED) if event.detail == "permanent"}
+        left = left - {e.message for e in history.of(Kind.FAILED) if e.detail == "permanent"}
     return left
 
 
-def first_place(history: History, kind: Kind) -> dict[int, int]:
+@remembered
+def first_place(history: History, kind: Kind) -> Mapping[int, int]:
     """Delivery -> the place of its first event of this kind."""
     events = history.events
     return {events[place].delivery: place for place in reversed(history.places[kind])}
@@ -82,18 +86,24 @@ class Level:
 
 def levels(history: History, opening: Kind, closing: Iterable[Kind]) -> dict[int, Level]:
     """Process -> its level: an event of kind `opening` opens a delivery, the others close it."""
-    opens, closes = history.places[opening], history.where(*closing)
+    opens = _by_process(history, history.places[opening])
+    closes = _by_process(history, history.where(*closing))
+    return {process: Level(places, closes.get(process, ())) for process, places in opens.items()}
+
+
+def _by_process(history: History, places: Sequence[int]) -> dict[int, Sequence[int]]:
     events = history.events
-    processes = {events[place].process for place in opens}
+    processes = {events[place].process for place in places}
     if len(processes) == 1:
-        return {process: Level(opens, closes) for process in processes}
-    return {
-        process: Level(of_process(history, opens, process), of_process(history, closes, process))
-        for process in sorted(processes)
-    }
+        return dict.fromkeys(processes, places)
+    parts: dict[int, list[int]] = {process: [] for process in sorted(processes)}
+    for place in places:
+        parts[events[place].process].append(place)
+    return dict(parts)
 
 
-def running(history: History) -> dict[int, Level]:
+@remembered
+def running(history: History) -> Mapping[int, Level]:
     """Process -> how many of its handlers run at once."""
     return levels(history, Kind.STARTED, ENDS)
 

@@ -26,11 +26,10 @@ def no_message_is_lost(history: History) -> Verdict:
     broker still counts as its own is not lost yet: Kafka commits after `ack()` returned, and what
     lies above the committed offset is delivered again. Time that ran out is no loss.
     """
-    known = ids(history, Kind.PUBLISHED) | ids(history, Kind.CONFIRMED)
-    invented = ids(history, Kind.STARTED) - known - {""}
-    if invented:
-        return _invented(history, invented)
     confirmed = ids(history, Kind.CONFIRMED)
+    strangers = ids(history, Kind.STARTED) - confirmed - {""}
+    if strangers and (invented := strangers - ids(history, Kind.PUBLISHED)):
+        return _invented(history, invented)
     if not confirmed:
         return inconclusive("No message was confirmed by the broker.")
     undone = unfinished(history)
@@ -44,7 +43,7 @@ def no_message_is_lost(history: History) -> Verdict:
     )
 
 
-def _invented(history: History, invented: set[str]) -> Verdict:
+def _invented(history: History, invented: frozenset[str]) -> Verdict:
     first = min(
         place for place in history.places[Kind.STARTED] if history.events[place].message in invented
     )
@@ -57,7 +56,7 @@ def _invented(history: History, invented: set[str]) -> Verdict:
     )
 
 
-def _lost(history: History, confirmed: set[str], undone: set[str]) -> Verdict | None:
+def _lost(history: History, confirmed: frozenset[str], undone: frozenset[str]) -> Verdict | None:
     lost = _lost_messages(history, confirmed, undone)
     if not lost:
         return None
@@ -72,7 +71,9 @@ def _lost(history: History, confirmed: set[str], undone: set[str]) -> Verdict | 
     )
 
 
-def _lost_messages(history: History, confirmed: set[str], undone: set[str]) -> set[str]:
+def _lost_messages(
+    history: History, confirmed: frozenset[str], undone: frozenset[str]
+) -> frozenset[str]:
     """Those that are gone for good: by the broker's counters where it has them, else by the calls."""
     settled = _settled_for_good(history) & undone
     waiting, unsettled = history.broker.waiting, history.broker.unsettled
@@ -83,19 +84,19 @@ def _lost_messages(history: History, confirmed: set[str], undone: set[str]) -> s
     must_be_left = undone | (confirmed - called)
     left = waiting + max(unsettled, 0)  # Kafka knows no delivery: all it has not committed waits
     if len(must_be_left) <= left:
-        return set()
+        return frozenset()
     return settled or (undone & called) or undone
 
 
-def _settled_for_good(history: History) -> set[str]:
+def _settled_for_good(history: History) -> frozenset[str]:
     """Messages with an ack() or nack(requeue=False) that returned."""
     events = history.events
     calls = {events[p].delivery: events[p].message for p in history.where(*FINAL)}
     settled = {events[p].delivery for p in history.places[Kind.SETTLED]}
-    return {message for delivery, message in calls.items() if delivery in settled}
+    return frozenset(text for delivery, text in calls.items() if delivery in settled)
 
 
-def _killed_in_hand(history: History, lost: set[str]) -> list[int]:
+def _killed_in_hand(history: History, lost: frozenset[str]) -> list[int]:
     """The faults that ended processes while they had lost messages in hand."""
     lives = read_lives(history)
     processes = {e.process for e in history.of(Kind.TAKEN) if e.message in lost}
@@ -103,7 +104,7 @@ def _killed_in_hand(history: History, lost: set[str]) -> list[int]:
     return [place for place in kills if place < len(history.events)]
 
 
-def _where(history: History, confirmed: set[str], lost: set[str]) -> str:
+def _where(history: History, confirmed: frozenset[str], lost: frozenset[str]) -> str:
     """Which part of the stream is missing, if it is a part that tells something."""
     if len(lost) == len(confirmed) or len(lost) == 1:
         return ""
@@ -143,7 +144,9 @@ def _slip_of_loss(story: tuple[Event, ...]) -> str:
     return slips.get((state, call), "Is a message taken from the source and then forgotten?")
 
 
-def _left_waiting(history: History, confirmed: set[str], undone: set[str]) -> Verdict | None:
+def _left_waiting(
+    history: History, confirmed: frozenset[str], undone: frozenset[str]
+) -> Verdict | None:
     """Messages nobody touched, because the pool stood still or went away unasked."""
     lives = read_lives(history)
     count = f"{len(undone)} of {counted(len(confirmed), 'confirmed message')} were left waiting"
@@ -201,7 +204,7 @@ def _how_it_ended(history: History, life: Life) -> str:
     return f"the process ended ({event.detail or 'no status'})"
 
 
-def _still_there(history: History, confirmed: set[str], undone: set[str]) -> Verdict:
+def _still_there(history: History, confirmed: frozenset[str], undone: frozenset[str]) -> Verdict:
     """Undone, and nothing says that the student is to blame: still the broker's, or unknown."""
     if history.truncated or any(e.wait != Wait.MET for e in read_expectations(history)):
         return inconclusive(

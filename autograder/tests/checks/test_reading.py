@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autograder.checks.expectations import read_expectations
-from autograder.checks.ledger import Level, levels
+from autograder.checks.ledger import Level, ids, levels
 from autograder.checks.lives import NEVER, read_lives
 from autograder.checks.phrases import some, witness
 from autograder.model import Event, History, Kind
@@ -59,6 +62,18 @@ def test_some_names_count_the_rest():
     assert some("aabc") == "a, b, c"
     assert some("abcde") == "a, b, c and 2 more"
     assert some(["", "a"]) == "(no id), a"
+
+
+def test_what_is_remembered_belongs_to_one_history_and_does_not_keep_it():
+    first, second = (Story().publish(name).history() for name in "ab")
+    for _ in range(2):
+        assert ids(first, Kind.CONFIRMED) == {"a"}
+        assert ids(second, Kind.CONFIRMED) == {"b"}
+        assert ids(second, Kind.TAKEN) == frozenset()
+    gone = weakref.ref(second)
+    del second
+    gc.collect()
+    assert gone() is None
 
 
 @given(st.lists(st.booleans(), max_size=40), st.integers(0, 5), st.integers(0, 45))
