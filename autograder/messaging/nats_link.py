@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
 
 PROGRESS = b"+WPI"
+
+BATCH = 8
+"""Settlements that share an answer, at most: a longer batch would keep its first ones waiting."""
+
 _FOR_EVER_S = 1e6
 
 
@@ -39,7 +44,7 @@ class Link:
         self._client = Client()
         self._inbox = ""
         self._subscriptions: list[Subscription] = []
-        self._unsaid: list[_Settlement] = []
+        self._unsaid: deque[_Settlement] = deque()
         self._unconfirmed: dict[str, list[_Settlement]] = {}
         self._something_to_say = asyncio.Event()
         self._saying: asyncio.Task[None] | None = None
@@ -82,8 +87,10 @@ class Link:
         """Tell the server, in this order, and wait until it has it all. Raises `SettleFailed`."""
         if self.ended:
             raise SettleFailed("the connection that delivered the message is gone")
+        *first, last = replies
         confirmed = asyncio.get_running_loop().create_future()
-        self._unsaid += [_Settlement(reply, verb, confirmed) for reply in replies]
+        self._unsaid.extend(_Settlement(reply, verb) for reply in first)
+        self._unsaid.append(_Settlement(last, verb, confirmed))
         self._something_to_say.set()
         await confirmed
 
@@ -105,21 +112,24 @@ class Link:
             await asyncio.gather(self._saying, return_exceptions=True)
 
     async def _say_settlements(self) -> None:
-        """Send all settlements of one turn of the loop; ask for an answer to the last of them.
+        """Send settlements in batches; ask for an answer to the last of each batch.
 
-        A consumer handles what comes from one connection in order. So does one answer confirm them
-        all, at a fraction of the cost of an answer to each. (A PING would not do: the server answers
-        it before it handles acknowledgements.)
+        A consumer handles what comes from one connection in order. So does one answer confirm all
+        before it, at a fraction of the cost of an answer to each. (A PING would not do: the server
+        answers it before it handles acknowledgements.)
         """
         for number in itertools.count():
-            await self._something_to_say.wait()
-            self._something_to_say.clear()
-            settlements, self._unsaid = self._unsaid, []
+            if not self._unsaid:
+                self._something_to_say.clear()
+                await self._something_to_say.wait()
+            batch = min(BATCH, len(self._unsaid))
+            settlements = [self._unsaid.popleft() for _ in range(batch)]
             self._unconfirmed[str(number)] = settlements
             for settlement in settlements[:-1]:
                 await self._say(settlement.reply, settlement.verb, "")
             last = settlements[-1]
             await self._say(last.reply, last.verb, f"{self._inbox}.answer.{number}")
+            await asyncio.sleep(0)  # let this batch go out while the next one is written
 
     async def _say(self, subject: str, payload: bytes, reply: str) -> None:
         try:
@@ -150,17 +160,18 @@ class _Settlement:
 
     reply: str
     verb: bytes
-    confirmed: asyncio.Future[None]
+    confirmed: asyncio.Future[None] | None = None  # if nobody waits for this very one
 
 
-def _finish(settlements: list[_Settlement], failure: str) -> None:
+def _finish(settlements: Iterable[_Settlement], failure: str) -> None:
     for settlement in settlements:
-        if settlement.confirmed.done():
-            continue  # its task was cancelled, or it was one of several that end together
+        confirmed = settlement.confirmed
+        if confirmed is None or confirmed.done():
+            continue  # done: the task that waited was cancelled
         if failure:
-            settlement.confirmed.set_exception(SettleFailed(failure))
+            confirmed.set_exception(SettleFailed(failure))
         else:
-            settlement.confirmed.set_result(None)
+            confirmed.set_result(None)
 
 
 async def _say_nothing(error: Exception) -> None:
