@@ -23,7 +23,8 @@ T = TypeVar("T")
 def up(engines: Sequence[str], provider: str | None, *, yes: bool) -> None:
     """Start and keep a server per engine, and say where each is."""
     for engine in dict.fromkeys(engines):
-        servers = installing_if_asked(partial(brokers.up, [engine], provider), yes=yes)
+        start = partial(brokers.up, [engine], provider, preparing=_preparing)
+        servers = installing_if_asked(start, yes=yes)
         for server in servers:
             for notice in server.notices:
                 say(notice)
@@ -101,9 +102,15 @@ def fetch_kafka() -> None:
         def waiting() -> None:
             console.print("Another command is fetching it; waiting for that one.")
 
-        kafka_jars.install(
-            lambda done, total: bar.update(task, completed=done, total=total), waiting=waiting
+        brokers.install_kafka(
+            lambda done, total: bar.update(task, completed=done, total=total),
+            waiting=waiting,
+            preparing=_preparing,
         )
+
+
+def _preparing() -> None:
+    say("Preparing a start cache, once: it makes every start of Kafka more than twice as fast.")
 
 
 def installing_if_asked(action: Callable[[], T], *, yes: bool) -> T:
