@@ -144,10 +144,10 @@ def _idle(history: History, each: Expectation) -> Verdict:
 def backpressure_holds(history: History) -> Verdict:
     """No more than 2 * workers + 2 messages are taken and unsettled.
 
-    A message is in hand from the moment it is taken until the call that settles it has returned, or
-    has told that the connection is gone; the end of run() or of the process empties the hands. What the
-    source buffers behind the pool's back does not count. A pass needs a temptation: more messages
-    than the limit, taken or waiting.
+    A message is in hand from the moment it is taken until the call that settles it has returned,
+    or has told that the connection is gone; the end of run() or of the process empties the hands.
+    What the source buffers behind the pool's back does not count. A pass needs a temptation: more
+    messages than the limit, taken or waiting.
     """
     workers = history.workers
     limit = 2 * workers + 2

@@ -5,7 +5,15 @@ from __future__ import annotations
 from autograder.checks.expectations import Expectation, read_expectations, stood_still
 from autograder.checks.ledger import CALLS, ENDS, FINAL, before, ids, unfinished
 from autograder.checks.lives import Life, read_lives
-from autograder.checks.phrases import counted, first_line, message_places, moment, some, witness
+from autograder.checks.phrases import (
+    counted,
+    first_line,
+    message_places,
+    moment,
+    some,
+    were,
+    witness,
+)
 from autograder.checks.registry import guarantee
 from autograder.checks.standstill import startable
 from autograder.model import Event, History, Kind, Verdict, Wait, failed, inconclusive, passed
@@ -57,35 +65,39 @@ def _invented(history: History, invented: frozenset[str]) -> Verdict:
 
 
 def _lost(history: History, confirmed: frozenset[str], undone: frozenset[str]) -> Verdict | None:
-    lost = _lost_messages(history, confirmed, undone)
-    if not lost:
+    number, suspects = _gone_for_good(history, confirmed, undone)
+    if not number:
         return None
-    order = [event.message for event in history.of(Kind.CONFIRMED) if event.message in lost]
+    order = [event.message for event in history.of(Kind.CONFIRMED) if event.message in suspects]
     story = message_places(history, order[0])
-    places = [*story, *_killed_in_hand(history, lost)]
+    where = _where(history, confirmed, suspects) if number == len(suspects) else ", out of these"
     return failed(
-        f"{len(lost)} of {counted(len(confirmed), 'confirmed message')} were never finished and "
-        f"will not come back{_where(history, confirmed, lost)}: {some(order)}.",
-        witness(history, places),
+        f"{number} of {counted(len(confirmed), 'confirmed message')} {were(number)} never finished "
+        f"and will not come back{where}: {some(order)}.",
+        witness(history, [*story, *_killed_in_hand(history, suspects)]),
         _slip_of_loss(history.at(story)),
     )
 
 
-def _lost_messages(
+def _gone_for_good(
     history: History, confirmed: frozenset[str], undone: frozenset[str]
-) -> frozenset[str]:
-    """Those that are gone for good: by the broker's counters where it has them, else by the calls."""
+) -> tuple[int, frozenset[str]]:
+    """How many are lost, and which they may be: the broker's counters decide where it has them.
+
+    A message that was finished, and that nobody acked or gave up, must still be there as well.
+    Without counters the calls decide: those that returned.
+    """
     settled = _settled_for_good(history) & undone
     waiting, unsettled = history.broker.waiting, history.broker.unsettled
     if waiting < 0:
         drained = any(each.wait == Wait.DRAINED for each in stood_still(history))
-        return undone if drained else settled
+        lost = undone if drained else settled
+        return len(lost), lost
     called = ids(history, Kind.ACK) | ids(history, Kind.GIVE_UP)
-    must_be_left = undone | (confirmed - called)
     left = waiting + max(unsettled, 0)  # Kafka knows no delivery: all it has not committed waits
-    if len(must_be_left) <= left:
-        return frozenset()
-    return settled or (undone & called) or undone
+    gone = len(undone | (confirmed - called)) - left
+    suspects = settled or (undone & called) or undone
+    return max(0, min(gone, len(suspects))), suspects
 
 
 def _settled_for_good(history: History) -> frozenset[str]:
@@ -118,7 +130,7 @@ def _where(history: History, confirmed: frozenset[str], lost: frozenset[str]) ->
 
 def _slip_of_loss(story: tuple[Event, ...]) -> str:
     """What had become of the handler when the message was settled."""
-    state = call = ""
+    state, call = "", Kind.TAKEN
     for event in story:
         if event.kind in CALLS:
             call = event.kind
@@ -126,22 +138,19 @@ def _slip_of_loss(story: tuple[Event, ...]) -> str:
                 break
         elif event.kind in {Kind.TAKEN, Kind.STARTED, *ENDS}:
             state = event.kind
-    slips: dict[tuple[str, str], str] = {
-        (Kind.TAKEN, Kind.ACK): "Is a message acked when it is taken, before its handler has run?",
-        (Kind.STARTED, Kind.ACK): "Does ack() run beside the handler instead of after it?",
-        (Kind.FAILED, Kind.ACK): "Does ack() sit in a `finally`, where it follows a failure too?",
-        (Kind.CANCELLED, Kind.ACK): "Is a message acked although its handler was cancelled?",
-        (
-            Kind.TAKEN,
-            Kind.GIVE_UP,
-        ): "Are messages that never started given up instead of given back?",
-        (
-            Kind.FAILED,
-            Kind.GIVE_UP,
-        ): "Is every failure treated as permanent, the transient ones too?",
-        (Kind.CANCELLED, Kind.GIVE_UP): "Is a cancelled handler treated as a permanent failure?",
+    acked: dict[str, str] = {
+        Kind.TAKEN: "Is a message acked when it is taken, before its handler has run?",
+        Kind.STARTED: "Does ack() run beside the handler instead of after it?",
+        Kind.FAILED: "Does ack() sit in a `finally`, where it follows a failure too?",
+        Kind.CANCELLED: "Is a message acked although its handler was cancelled?",
     }
-    return slips.get((state, call), "Is a message taken from the source and then forgotten?")
+    given_up: dict[str, str] = {
+        Kind.TAKEN: "Are messages that never started given up instead of given back?",
+        Kind.FAILED: "Is every failure treated as permanent, the transient ones too?",
+        Kind.CANCELLED: "Is a cancelled handler treated as a permanent failure?",
+    }
+    slips = {Kind.ACK: acked, Kind.GIVE_UP: given_up}.get(call, {})
+    return slips.get(state, "Is a message taken from the source and then forgotten?")
 
 
 def _left_waiting(
@@ -155,7 +164,7 @@ def _left_waiting(
             words = "its event loop was blocked" if each.wait == Wait.BLOCKED else "the pool stood"
             return failed(
                 f"{count}: {words} from about {moment(history, each.place)} on, with "
-                f"{each.in_hand} in hand and {each.busy} handlers at work.",
+                f"{each.in_hand} in hand and {counted(each.busy, 'handler')} at work.",
                 witness(history, _last_signs(history, each.place)),
                 _slip_of_standing(history, each),
             )

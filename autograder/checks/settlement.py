@@ -69,7 +69,7 @@ def _early(history: History, early: Sequence[int], acks: int) -> Verdict:
     names = some(history.events[place].message for place in early)
     return failed(
         f"{len(early)} of {counted(acks, 'ack')} came {where}: {names}.",
-        witness(history, delivery_places(history, deliveries[0])),
+        witness(history, delivery_places(history, (beside or deliveries)[0])),
         slip,
     )
 
@@ -116,26 +116,23 @@ class _Failures:
     """Handlers that failed or were cancelled, and what was then said to the broker."""
 
     def __init__(self, history: History) -> None:
-        events = history.events
-        self.ends: dict[int, list[int]] = {}  # delivery -> how its handler ended, each time
+        self._events = events = history.events
+        self.ends: dict[int, list[int]] = {}  # delivery -> where its handler ended, each time
         for place in history.where(Kind.FAILED, Kind.CANCELLED):
             self.ends.setdefault(events[place].delivery, []).append(place)
-        if self.ends:
-            for place in history.places[Kind.FINISHED]:
-                if events[place].delivery in self.ends:
-                    self.ends[events[place].delivery].append(place)
-        settled_before: set[int] = set()
-        self.calls: list[int] = []  # calls that followed an end of the handler
-        for kind in CALLS if self.ends else ():
-            for place in history.places[kind]:
-                delivery = events[place].delivery
-                if delivery in self.ends:
-                    settled_before.add(delivery)
-                    if min(self.ends[delivery]) < place:
-                        self.calls.append(place)
-        self.calls.sort()
-        self._settled = settled_before
-        self._events = events
+        self.calls: list[int] = []  # ack() and nack() that came after such an end
+        self._settled: set[int] = set()  # deliveries with a call, at whatever time
+        if not self.ends:
+            return
+        for place in history.places[Kind.FINISHED]:
+            if events[place].delivery in self.ends:
+                self.ends[events[place].delivery].append(place)
+        for place in history.where(*CALLS):
+            delivery = events[place].delivery
+            if delivery in self.ends:
+                self._settled.add(delivery)
+                if min(self.ends[delivery]) < place:
+                    self.calls.append(place)
 
     def end_before(self, call: int) -> int:
         """How the handler had last ended when this call came."""

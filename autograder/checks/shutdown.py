@@ -94,10 +94,11 @@ def _new_work(history: History, life: Life, late: Sequence[int]) -> Verdict:
 def shutdown_drains_in_flight(history: History) -> Verdict:
     """At stop, work in hand is finished or given back and run() returns.
 
-    Wrong when, after the stop, a running handler is cancelled; when a message taken before is neither
-    settled nor given back by the time run() returns, or is settled for good without having been handled; when run() raises, or
-    does not return, or only after more than 5 s in which nothing happened (the contract says 1 s); when it leaves tasks
-    behind; when the process ends without run() having returned, or by a signal.
+    Wrong when, after the stop, a running handler is cancelled; when a message taken before is
+    neither settled nor given back by the time run() returns, or is settled for good without having
+    been handled; when run() raises, or does not return, or returns only after more than 5 s in
+    which nothing happened (the contract says 1 s); when it leaves tasks behind; when the process
+    ends without run() having returned, or by a signal.
 
     Tolerated: giving back what was taken (`nack(requeue=True)`), whether its handler had begun or
     not, as long as handlers end by themselves; a settlement that fails because the connection is
@@ -222,7 +223,7 @@ def _cancelled_run(history: History, life: Life) -> Verdict | None:
             return failed(
                 f"run() was cancelled at {moment(history, fault)} and had not ended at "
                 f"{moment(history, each.place)}, when nothing moved any more; "
-                f"{each.busy} handlers were at work.",
+                f"{counted(each.busy, 'handler')} at work.",
                 witness(history, [fault, *_last_of(history, life, each.place), each.place]),
                 "Is the CancelledError caught somewhere and not raised again, so that a loop goes on?",
             )

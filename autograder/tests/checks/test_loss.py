@@ -75,6 +75,13 @@ def test_acked_unfinished_but_still_the_brokers_is_not_lost_yet():
     assert judged(story, waiting=1, unsettled=0).status is Status.FAIL
 
 
+def test_the_counters_tell_how_many_even_if_they_cannot_tell_which():
+    story = Story().publish(*names(5)).begin().handle("m1", "m2").kill()
+    verdict = judged(story, waiting=2, unsettled=0)
+    assert verdict.observed.startswith("1 of 5 confirmed messages was never finished")
+    assert "out of these: m3, m4, m5" in verdict.observed
+
+
 def test_kafka_counts_only_what_is_not_committed():
     story = Story().publish("a", "b").begin().take("a").ack("a").start("a").kill()
     assert judged(story, waiting=2).status is Status.PASS
