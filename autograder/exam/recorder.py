@@ -24,6 +24,7 @@ class Beat:
     busy: int = 0
     held: int = 0
     settling: int = 0
+    connections: int = 0
     still: int = 0  # heartbeats since the last event
     at: float = 0.0  # when it came, monotonic seconds
 
@@ -61,6 +62,7 @@ class Recorder:
         self._unsure: set[str] = set()
         self._deliveries = 0
         self._takes: Counter[str] = Counter()
+        self.connections_at_cut = 0
         self.most_takes = 0  # how often one message was taken, at most
 
     def begin_life(self) -> Life:
@@ -152,9 +154,9 @@ class Recorder:
 
     def heartbeat(self, now: float, figures: list[int]) -> None:
         """Note a heartbeat: the subject's loop turned once more."""
-        buffered, in_hand, busy, held, settling = figures
+        buffered, in_hand, busy, held, settling, connections = figures
         still = self.beat.still + 1
-        self.beat = Beat(buffered, in_hand, busy, held, settling, still, now)
+        self.beat = Beat(buffered, in_hand, busy, held, settling, connections, still, now)
 
     def count(self, name: str) -> int:
         """A counter by the name `until` uses. Raises `KeyError` for a name there is not."""
@@ -164,6 +166,8 @@ class Recorder:
             return len(self._messages[name])
         if name in _EVENTS.values():
             return self._counts[name]
+        if name == "reconnected":
+            return max(0, self.beat.connections - self.connections_at_cut)
         if name == "running":
             return len(self.life.running)
         raise KeyError(name)

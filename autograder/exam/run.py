@@ -280,10 +280,16 @@ class Run:
         if self._subject is not None:
             await self._subject.order("break", kind=str(Kind(kind)), count=count)
 
-    def cut(self) -> None:
-        """Reset every connection between subject and broker; new ones are accepted."""
+    async def cut(self) -> None:
+        """Take the subject's connection away, and with it what it delivered; it may come back.
+
+        TCP is reset, new connections are accepted, and the broker knows at once that its consumer
+        is gone: a member of a Kafka group would survive a mere reset. Wait for `reconnected=1`.
+        """
         self._through().cut()
         self._fault("cut")
+        self.recorder.connections_at_cut = self.recorder.beat.connections
+        await self._exam.engine.disown(self.lane)
 
     def stall(self) -> None:
         """No byte passes any more between subject and broker, in silence."""

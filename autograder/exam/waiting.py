@@ -8,7 +8,8 @@ nothing moved.
 
 Conditions, all of which must hold: `taken`, `started`, `finished`, `settled`, `given_up` (at least
 so many distinct messages), `failed`, `requeued`, `cancelled` (at least so many events), `running`
-(exactly so many handlers now), `returned`, `exited`, `at_break` (true).
+(exactly so many handlers now), `reconnected` (times since the last cut), `returned`, `exited`,
+`at_break` (true).
 """
 
 from __future__ import annotations
@@ -108,6 +109,8 @@ async def _why_not(
         return Wait.BLOCKED
     idle = beat.busy == beat.held and not beat.settling
     within_reach = beat.buffered or beat.in_hand or "returned" in conditions
+    if "reconnected" in conditions:  # the adapter's work, and ours: nobody else stands still
+        within_reach = False
     if idle and within_reach and beat.still >= STILL_BEATS and now - since > STILL_S:
         return Wait.STALLED
     if idle and not beat.in_hand and await _drained(run, patience):

@@ -30,7 +30,7 @@ class Permanent(Exception):  # noqa: N818 - the same
 
 
 class AlreadySettled(RuntimeError):  # noqa: N818 - a state, told at the second call
-    """This delivery was acked or nacked before. A correct program never sees this."""
+    """The delivery was acked or nacked before. A correct program never sees this."""
 
 
 class SettleFailed(ConnectionError):  # noqa: N818 - the field's phrase

@@ -34,6 +34,7 @@ class Standing:
     buffered: int  # received from the broker, not taken yet
     in_hand: int  # taken, not settled
     connected: bool
+    connections: int = 1  # how often it connected so far; on Kafka, how often it was assigned
 
 
 class AdapterSource(Source, Protocol):

@@ -46,7 +46,7 @@ from autograder.messaging.kafka_partition import Partition
 COMMIT_EVERY_S = 0.05
 """The pause between two commits: what was settled within it shares one."""
 
-FLUSH_S = 2.0
+FLUSH_S = 1.0
 """How long a last commit, or what is in hand at a revocation, may hold things up."""
 
 WINDOW = 10_000
@@ -135,6 +135,7 @@ class KafkaSource:
         self._stopping = asyncio.Event()
         self._left = asyncio.Event()
         self._turn = 0
+        self._assignments = 0
         self._tasks: list[asyncio.Task[None]] = []
         session_s = max(lane.lease_s, BROKER_MINIMUM_SESSION_S)
         self._consumer = AIOKafkaConsumer(
@@ -181,7 +182,8 @@ class KafkaSource:
     def standing(self) -> Standing:
         """Counts as of now. Connected means a member of the group, with partitions assigned."""
         connected = self._ready.is_set() and not self._left.is_set()
-        return Standing(len(self._buffer) + len(self._waiting), len(self._in_hand), connected)
+        buffered = len(self._buffer) + len(self._waiting)
+        return Standing(buffered, len(self._in_hand), connected, self._assignments)
 
     def finish(self, message: KafkaMessage) -> None:
         """Settle for good. Raises `SettleFailed` if the partition was lost meanwhile."""
@@ -227,9 +229,7 @@ class KafkaSource:
         while not self._stopping.is_set():
             try:
                 await self._receive()
-            except (
-                KafkaError
-            ):  # a broken record or a broker in trouble: the client mends what it can
+            except KafkaError:  # a broker in trouble: the client mends what it can
                 await asyncio.sleep(RETRY_S)
         await self._empty_handed.wait()
         await self._leave()
@@ -362,6 +362,7 @@ class KafkaSource:
             for place, at in (await coordinator.fetch_committed_offsets(list(partitions))).items():
                 partitions[place].resume(at.offset, at.metadata)
         self._partitions = partitions
+        self._assignments += 1
         self._ready.set()
 
     def _end_partitions(self) -> None:

@@ -101,6 +101,7 @@ class NatsSource:
         self._held: dict[str, NatsMessage] = {}  # by reply subject: buffered and in hand, unsettled
         self._owed = 0  # messages that the pull request under way may still bring
         self._lost: list[str] = []  # deliveries of broken connections, to be handed back
+        self._connections = 1
         self._stopping = False
         self._returned = asyncio.Event()  # after a stop: unread messages are the broker's again
         self._wake = asyncio.Event()
@@ -126,7 +127,9 @@ class NatsSource:
     def standing(self) -> Standing:
         """Counts as of now."""
         buffered = len(self._buffer)
-        return Standing(buffered, len(self._held) - buffered, not self._link.ended)
+        return Standing(
+            buffered, len(self._held) - buffered, not self._link.ended, self._connections
+        )
 
     async def settle(self, message: NatsMessage, verb: bytes) -> None:
         """Tell the broker what became of a message in hand."""
@@ -240,6 +243,7 @@ class NatsSource:
             link = Link(self._lane, self._receive, self._lose)
             with suppress(ConnectionError):
                 await link.open()
+                self._connections += 1
                 break
         return link
 

@@ -232,9 +232,8 @@ class Host:
     def _beat(self, source: AdapterSource) -> None:
         """Say that the loop turns, and how things stand: the examiner tells slow from stuck by it."""
         standing, book = source.standing(), self._book
-        self._reporter.line(
-            [wire.BEAT, standing.buffered, book.in_hand, book.busy, book.held, book.settling]
-        )
+        counts = standing.buffered, book.in_hand, book.busy, book.held, book.settling
+        self._reporter.line([wire.BEAT, *counts, standing.connections])
         asyncio.get_running_loop().call_later(BEAT_S, self._beat, source)
 
     def _remember_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:  # fmt: skip

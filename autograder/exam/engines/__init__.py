@@ -62,6 +62,12 @@ class Engine(Protocol):
         lease to run out.
         """
 
+    async def disown(self, lane: Lane) -> None:
+        """Do what this broker does once it knows that a living consumer's connection is gone.
+
+        Nothing, where the consumer's own client notices and hands back what it held.
+        """
+
     async def drop_lane(self, lane: Lane) -> None:
         """Delete everything `open_lane` created. May be called twice."""
 

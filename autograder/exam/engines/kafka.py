@@ -134,6 +134,10 @@ class KafkaEngine:
                     LeaveGroupRequest(lane.consumer, identity), coordinator
                 )
 
+    async def disown(self, lane: Lane) -> None:
+        """Put the consumer out of its group: its session is what delivered its messages."""
+        await self.expire(lane)
+
     async def drop_lane(self, lane: Lane) -> None:
         """Delete the topic; the offsets of its group go with it."""
         self._partitions.pop(lane.channel, None)

@@ -132,6 +132,9 @@ class NatsEngine:
                 for answer in [await self._request(subject % each, b"-NAK") for each in window]:
                     await self._answered(answer)
 
+    async def disown(self, lane: Lane) -> None:
+        """Nothing: JetStream does not notice a broken connection, the adapter does."""
+
     async def drop_lane(self, lane: Lane) -> None:
         """Delete the stream; its consumer goes with it."""
         async with self.ours():

@@ -254,7 +254,8 @@ async def test_a_cut_connection_comes_back(make_exam: MakeExam):
         await run.hold(orders[0])
         await run.publish(orders)
         await run.until(running=1)
-        run.cut()
+        await run.cut()
+        await run.until(reconnected=1)
         await run.release(orders[0])
         await run.until(settled=3, timeout_s=20)
     assert exam.histories[0].of(Kind.FAULT)[0].detail == "cut"
@@ -264,7 +265,7 @@ async def test_network_faults_need_a_proxy(make_exam: MakeExam):
     exam = make_exam()
     async with exam.start(workers=1) as run:
         with pytest.raises(GraderError, match="proxy=True"):
-            run.cut()
+            await run.cut()
 
 
 async def test_an_unknown_condition_is_our_mistake(make_exam: MakeExam):

@@ -167,6 +167,7 @@ async def test_the_connection_breaks_under_the_handlers(exam: Exam) -> None:
         await run.hold()
         await run.publish(orders)
         await run.until(running=workers)
-        run.cut()
+        await run.cut()
+        await run.until(reconnected=1)
         await run.release()
         await run.until(settled=len(orders))
