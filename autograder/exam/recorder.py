@@ -6,9 +6,16 @@ import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import starmap
+from typing import Any
 
 from autograder.model import Event, Kind
 
+_OURS = {
+    Kind.PUBLISHED, Kind.CONFIRMED, Kind.SPAWNED, Kind.EXITED, Kind.RELEASED, Kind.EXPECTED,
+}  # fmt: skip
+_SUBJECT_KINDS = {str(kind): kind for kind in Kind if kind not in _OURS}
+_SHAPE = (str, str, str, int, int, str)
 _SETTLING = {Kind.ACK, Kind.REQUEUE, Kind.GIVE_UP}
 _HANDLER_ENDS = {Kind.FINISHED, Kind.FAILED, Kind.CANCELLED}
 _DISTINCT = {Kind.TAKEN: "taken", Kind.STARTED: "started", Kind.FINISHED: "finished"}
@@ -49,7 +56,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self.events: list[Event] = []
+        self._rows: list[tuple[Any, ...]] = []  # an event's fields; made into events at the end
         self.changed = asyncio.Event()
         self.beat = Beat()
         self.life = Life(0, 0)
@@ -64,6 +71,11 @@ class Recorder:
         self._takes: Counter[str] = Counter()
         self.connections_at_cut = 0
         self.most_takes = 0  # how often one message was taken, at most
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Everything recorded so far, in the order it arrived."""
+        return tuple(starmap(Event, self._rows))
 
     def begin_life(self) -> Life:
         """A new subject process: its deliveries are numbered after those before."""
@@ -89,29 +101,22 @@ class Recorder:
     def note(self, kind: Kind, detail: str = "", *, message: str = "", key: str = "") -> None:
         """Record something the examiner did or saw itself."""
         at = time.monotonic()
-        self.events.append(
-            Event(at - self._began, kind, message, key, process=self.life.number, detail=detail)
-        )
+        self._rows.append((at - self._began, kind, message, key, 0, 0, self.life.number, detail))
         self.moved_at = at
         self.beat.still = 0
         self.changed.set()
 
-    def from_subject(self, now: float, life: Life, line: list[object]) -> None:
+    def from_subject(self, now: float, life: Life, line: list[Any]) -> None:
         """Record an event line of the subject's. Raises `ValueError` if it is not one."""
-        try:
-            kind = Kind(line[0])  # type: ignore[arg-type] # checked by the enum
-            _, message, key, delivery, attempt, detail = line
-            if not (isinstance(message, str) and isinstance(key, str) and isinstance(detail, str)):
-                raise TypeError
-            if not (isinstance(delivery, int) and isinstance(attempt, int)):
-                raise TypeError
-        except (TypeError, ValueError, IndexError) as error:
-            raise ValueError(f"not an event: {line!r:.200}") from error
+        if tuple(map(type, line)) != _SHAPE or line[0] not in _SUBJECT_KINDS:
+            raise ValueError(f"not an event: {line!r:.80}")
+        name, message, key, delivery, attempt, detail = line
+        kind = _SUBJECT_KINDS[name]
         if delivery:
             delivery += life.first_delivery
             self._deliveries = max(self._deliveries, delivery)
-        self.events.append(
-            Event(now - self._began, kind, message, key, delivery, attempt, life.number, detail)
+        self._rows.append(
+            (now - self._began, kind, message, key, delivery, attempt, life.number, detail)
         )
         self.moved_at = now
         self.beat.still = 0

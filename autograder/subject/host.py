@@ -49,6 +49,7 @@ def main(channel: socket.socket, job: dict[str, Any]) -> int:
         _flush()
         return EXIT_BROKEN
     status = _run(Host(channel, reporter, job), function, reporter, Path(job["module"]))
+    reporter.flush()
     _flush()
     return status
 
@@ -133,6 +134,7 @@ class Host:
     async def run(self, function: StudentFunction) -> int:
         """Connect, call the student's function, close. Returns the exit status."""
         loop = asyncio.get_running_loop()
+        self._reporter.use_loop(loop)
         loop.set_task_factory(self._remember_task)
         loop.add_signal_handler(signal.SIGTERM, self._stop.set)
         loop.add_reader(self._channel, self._read_orders)

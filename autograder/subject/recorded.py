@@ -67,14 +67,8 @@ class RecordedMessage:
 
     def report(self, kind: Kind, detail: str = "") -> None:
         """Report an event of this delivery."""
-        self._reporter.event(
-            kind,
-            message=self.id,
-            key=self.key,
-            delivery=self.delivery,
-            attempt=self.attempt,
-            detail=detail,
-        )
+        inner = self._inner
+        self._reporter.event(kind, inner.id, inner.key, self.delivery, inner.attempt, detail)
 
     async def ack(self) -> None:
         """See `autograder.messaging.Message.ack`."""
