@@ -30,10 +30,10 @@ def make_orders(
     count: int, *, first: int, keys: int, work: Work, randomness: random.Random
 ) -> list[Order]:
     """`count` orders over `keys` customers (0: the empty key), payloads from `randomness`."""
-    orders = []
+    orders, told = [], asdict(work)
     for number in range(first, first + count):
         name = f"order-{number:04d}-{secrets.token_hex(3)}"
         key = f"customer-{randomness.randrange(keys)}" if keys else ""
-        body = {"order": name, "amount": randomness.randrange(1, 10_000), "work": asdict(work)}
+        body = {"order": name, "amount": randomness.randrange(1, 10_000), "work": told}
         orders.append(Order(name, key, work, json.dumps(body).encode()))
     return orders

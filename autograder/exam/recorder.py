@@ -166,7 +166,8 @@ class Recorder:
     def count(self, name: str) -> int:
         """A counter by the name `until` uses. Raises `KeyError` for a name there is not."""
         if name == "settled":
-            return len(self._messages[name] | self._unsure)
+            settled = self._messages[name]
+            return len(settled) + len(self._unsure - settled)
         if name in self._messages:
             return len(self._messages[name])
         if name in _EVENTS.values():

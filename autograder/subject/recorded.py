@@ -75,6 +75,7 @@ class RecordedMessage:
         self._claim(Kind.ACK, "")
         self._book.settling += 1
         try:
+            await self._reporter.all_sent()
             await self._inner.ack()
         except SettleFailed:
             self._settled(Kind.SETTLE_FAILED)
@@ -88,6 +89,7 @@ class RecordedMessage:
         self._claim(Kind.REQUEUE if requeue else Kind.GIVE_UP, f"{delay_s:g}" if delay_s else "")
         self._book.settling += 1
         try:
+            await self._reporter.all_sent()
             await self._inner.nack(requeue=requeue, delay_s=delay_s)
         except SettleFailed:
             self._settled(Kind.SETTLE_FAILED)

@@ -13,8 +13,11 @@ from autograder.subject import wire
 
 EXIT_CONTROL_LOST = 71  # the control socket was closed under us
 
-# What may wait until the loop's turn is over: nothing outside the process can have noticed it.
-_WITHOUT_EFFECT = frozenset({Kind.TAKEN, Kind.FINISHED, Kind.SETTLED})
+# What may wait until the loop's turn is over. Nothing outside the process has noticed it by then:
+# a settlement is reported first and leaves the process only in a later turn.
+_MAY_WAIT = frozenset(
+    {Kind.TAKEN, Kind.STARTED, Kind.FINISHED, Kind.SETTLED, Kind.ACK, Kind.REQUEUE, Kind.GIVE_UP}
+)
 
 
 class Reporter:
@@ -22,8 +25,8 @@ class Reporter:
 
     An event is in the kernel's buffer before the broker hears of anything that follows from it. So
     if the process is killed at any instruction, the examiner knows at least as much as the
-    broker. Events that only this process can know of so far wait for the next one, or for the end
-    of the loop's turn: a system call for each would cost a busy pool a quarter of its speed.
+    broker. Events that only this process can know of so far wait for the end of the loop's turn: a
+    system call for each would cost a busy pool a good part of its speed.
     """
 
     def __init__(self, channel: socket.socket) -> None:
@@ -47,7 +50,7 @@ class Reporter:
     ) -> None:
         """Report one event; stand still afterwards if the examiner asked for it."""
         line = wire.encode_event(kind, message, key, delivery, attempt, detail)
-        if self._loop is not None and kind in _WITHOUT_EFFECT:
+        if self._loop is not None and kind in _MAY_WAIT:
             if not self._unsent:
                 self._loop.call_soon(self.flush)
             self._unsent.append(line)
@@ -56,6 +59,11 @@ class Reporter:
             self.flush()
         if self._breaks:
             self._maybe_break(kind)
+
+    async def all_sent(self) -> None:
+        """Return when everything reported so far has left: at the latest in the loop's next turn."""
+        if self._unsent:
+            await asyncio.sleep(0)  # `flush` was scheduled before us, so it runs before we go on
 
     def line(self, line: list[Any]) -> None:
         """Send one line that is no event, behind those that wait."""

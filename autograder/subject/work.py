@@ -42,6 +42,7 @@ class Worker:
         if work.sleep_s:
             await asyncio.sleep(work.sleep_s)
         if work.burn_s:
+            self._reporter.flush()  # the loop's turn will not end for a while
             _burn(work.burn_s)
         if work.dies:
             self._reporter.event(Kind.FAULT, detail="died at work")
