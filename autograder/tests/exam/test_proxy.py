@@ -125,7 +125,13 @@ def metadata_v9(host: str, port: int) -> bytes:
 
 
 def coordinator_v1(host: str, port: int) -> bytes:
-    return struct.pack(">iih", 7, 0, 0) + text("") + struct.pack(">i", 1) + text(host) + struct.pack(">i", port)
+    return (
+        struct.pack(">iih", 7, 0, 0)
+        + text("")
+        + struct.pack(">i", 1)
+        + text(host)
+        + struct.pack(">i", port)
+    )
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,32 @@ async def test_break_at_freezes_between_finish_and_ack(make_exam: MakeExam):
     assert kinds(exam, third).count(Kind.FINISHED) == 2
 
 
+async def test_what_the_broker_knows_the_history_knows(make_exam: MakeExam):
+    """Frozen right behind the call of ack(): its cause is reported, and the broker has not heard."""
+    exam = make_exam()
+    async with exam.start(workers=1) as run:
+        await run.break_at("ack", 1)
+        await run.publish(exam.messages(1))
+        await run.until(at_break=True)
+        state = await run.broker_state()
+        assert state.waiting + state.unsettled == 1
+        await run.kill()
+    message = exam.histories[0].of(Kind.ACK)[0].message
+    assert kinds(exam, message)[-3:] == [Kind.STARTED, Kind.FINISHED, Kind.ACK]
+
+
+async def test_a_storm_of_redeliveries_ends_the_wait(make_exam: MakeExam):
+    exam = make_exam("""
+        async def run(source, handle, *, workers, stop):
+            async for message in source:
+                await message.nack(requeue=True)
+    """)
+    with pytest.raises(ScenarioOver, match="storm finished=1 seen=0"):
+        async with exam.start(workers=1) as run:
+            await run.publish(exam.messages(1))
+            await run.until(finished=1)
+
+
 async def test_a_break_can_be_resumed(make_exam: MakeExam):
     exam = make_exam()
     async with exam.start(workers=1) as run:
