@@ -29,9 +29,10 @@ async def run(source: Source, handle: Handler, *, workers: int, stop: asyncio.Ev
             # The message in hand while waiting here is the only one that has no handler.
             await limiter.acquire()
             if stop.is_set():
-                limiter.release()
+                # And no further take: it might bring this very message back, again and again, if
+                # neither taking nor settling ever suspends and lets the watcher close the source.
                 await settle(message, requeue=True)
-                continue
+                break
             group.create_task(child(message))
         if not stop.is_set():
             watcher.cancel()
