@@ -1,0 +1,219 @@
+"""Edges of the worker pool's contract that no broker can show, for reference and variants.
+
+A stream never ends by itself, and a network's latencies are never equal. Here the source is in
+memory: it may end, it may hand out everything without suspending once, and every pool is stopped
+and cancelled in each of its first loop turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections import Counter, deque
+from pathlib import Path
+
+import pytest
+
+from autograder.messaging import Permanent, SettleFailed, Transient
+
+FOLDER = Path(__file__).parents[3] / "solutions/03_concurrency/01_worker_pool"
+PROGRAMS = [FOLDER / "worker_pool.py", *sorted(FOLDER.glob("variants/*.py"))]
+TURNS = range(30)
+PATIENCE_S = 20  # for a run that takes milliseconds, on a machine that may be busy
+
+pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the student edition has no solutions")
+
+
+class InMemory:
+    """A source that ends when nothing is unsettled; takes and settlements suspend `turns` times."""
+
+    def __init__(self, turns: int, *, ends: bool) -> None:
+        self.turns, self.ends = turns, ends
+        self.waiting: deque[tuple[str, int]] = deque()
+        self.in_hand: set[Delivered] = set()
+        self.settled: Counter[tuple[str, str]] = Counter()
+        self.peak = 0
+        self.stopped = self.broken = False
+        self.changed = asyncio.Event()
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        await turns(self.turns)
+        while not self.stopped and not self.waiting:
+            if self.ends and not self.in_hand:
+                raise StopAsyncIteration
+            changed = self.changed
+            await changed.wait()
+        if self.stopped:
+            raise StopAsyncIteration
+        message = Delivered(self, *self.waiting.popleft())
+        self.in_hand.add(message)
+        self.peak = max(self.peak, len(self.in_hand))
+        return message
+
+    async def stop_receiving(self):
+        self.stopped = True
+        self.change()
+        await turns(self.turns)
+
+    def change(self):
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class Delivered:
+    """One delivery; settling it on a broken connection fails."""
+
+    key, body, headers = "", b"", {}
+
+    def __init__(self, source: InMemory, name: str, attempt: int) -> None:
+        self.source, self.id, self.attempt = source, name, attempt
+
+    async def ack(self):
+        await self.settle("ack")
+
+    async def nack(self, *, requeue, delay_s=0.0):
+        await self.settle("requeue" if requeue else "give up")
+
+    async def settle(self, verb):
+        source = self.source
+        assert self in source.in_hand, f"{self.id} was settled twice"
+        await turns(source.turns)
+        source.in_hand.remove(self)
+        if source.broken:
+            verb = "requeue"
+        if verb == "requeue":
+            source.waiting.append((self.id, self.attempt + 1))
+        else:
+            source.settled[self.id, verb] += 1
+        source.change()
+        if source.broken:
+            raise SettleFailed
+
+
+class Bench:
+    """One pool of three workers on one source, with a handler that fails as the ids say."""
+
+    workers = 3
+
+    def __init__(
+        self, run, *, suspensions: int, ends: bool = False, handler_turns: int = 2
+    ) -> None:
+        self.source = InMemory(suspensions, ends=ends)
+        self.handler_turns = handler_turns
+        self.running = self.peak = 0
+        self.stop = asyncio.Event()
+        self.others = asyncio.all_tasks()
+        arguments = {"workers": self.workers, "stop": self.stop}
+        self.pool = asyncio.create_task(run(self.source, self.handle, **arguments))
+
+    def publish(self, *names: str) -> None:
+        self.source.waiting.extend((name, 1) for name in names)
+        self.source.change()
+
+    async def handle(self, message):
+        self.running += 1
+        self.peak = max(self.peak, self.running)
+        try:
+            await turns(self.handler_turns)
+        finally:
+            self.running -= 1
+        failure = {"t": Transient, "e": ValueError, "c": asyncio.CancelledError}.get(message.id[0])
+        if failure and message.attempt == 1:
+            raise failure
+        if message.id[0] == "p":
+            raise Permanent
+
+    async def end(self) -> None:
+        """The pool has come back; nothing may be too much, and nobody may have stayed behind."""
+        await asyncio.wait({self.pool}, timeout=PATIENCE_S)
+        assert self.pool.done(), "run() does not end"
+        await turns(3)
+        left = {task for task in asyncio.all_tasks() - self.others if not task.done()}
+        assert not left, "tasks were left behind"
+        assert self.peak <= self.workers
+        assert self.source.peak <= 2 * self.workers + 2
+
+
+async def turns(number: int) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(params=PROGRAMS, ids=lambda path: path.stem)
+def run(request):
+    spec = importlib.util.spec_from_file_location(f"pool_{request.param.stem}", request.param)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.run
+
+
+@pytest.mark.parametrize("suspensions", [0, 1, 3])
+async def test_a_source_that_ends_ends_the_pool(run, suspensions):
+    bench = Bench(run, suspensions=suspensions, ends=True)
+    names = [f"{kind}{number}" for number in range(5) for kind in "atecp"]
+    bench.publish(*names)
+
+    await bench.end()
+
+    assert bench.pool.exception() is None
+    assert bench.source.settled == {
+        (name, "give up" if name[0] == "p" else "ack"): 1 for name in names
+    }
+
+
+@pytest.mark.parametrize("suspensions", [0, 1, 3])
+async def test_a_stop_in_any_turn_settles_or_returns_everything(run, suspensions):
+    for turn in TURNS:
+        bench = Bench(run, suspensions=suspensions)
+        bench.publish(*(f"{kind}{number}" for number in range(8) for kind in "atc"))
+        await turns(turn)
+
+        bench.stop.set()
+        await turns(10)  # a take that completes in the turn of the stop is nobody's fault
+        bench.publish("a-late")
+        await bench.end()
+
+        assert bench.pool.exception() is None
+        assert not bench.source.in_hand, f"stopped in turn {turn}"
+        assert "a-late" in {name for name, _ in bench.source.waiting}
+
+
+@pytest.mark.parametrize("suspensions", [0, 1, 3])
+async def test_a_cancel_in_any_turn_gets_out_and_settles_nothing_more(run, suspensions):
+    for turn in TURNS:
+        bench = Bench(run, suspensions=suspensions, handler_turns=5)
+        bench.publish(*(f"{kind}{number}" for number in range(8) for kind in "atc"))
+        await turns(turn)
+
+        bench.pool.cancel()
+        await bench.end()
+
+        assert bench.pool.cancelled(), f"cancelled in turn {turn}"
+        assert bench.running == 0
+
+
+async def test_settlements_that_fail_end_nothing(run):
+    bench = Bench(run, suspensions=1, ends=True)
+    bench.source.broken = True
+    bench.publish(*(f"a{number}" for number in range(10)))
+    await turns(40)
+
+    bench.source.broken = False
+    await bench.end()
+
+    assert bench.pool.exception() is None
+    assert bench.source.settled == {(f"a{number}", "ack"): 1 for number in range(10)}
+
+
+async def test_an_idle_pool_stops_and_can_be_cancelled(run):
+    for end in "stop", "cancel":
+        bench = Bench(run, suspensions=0)
+        await turns(10)
+
+        bench.stop.set() if end == "stop" else bench.pool.cancel()
+        await bench.end()
+
+        assert bench.pool.cancelled() is (end == "cancel")
