@@ -214,8 +214,9 @@ def author_drill(
     load: Annotated[bool, typer.Option("--load", help="Keep every core busy meanwhile.")] = False,
     engine: EngineNames = None,
     only: Annotated[
-        str, typer.Option(help="reference,variants,mutants or single programs, with commas.")
-    ] = "",
+        list[str] | None,
+        typer.Option(help="reference, variants, mutants or a program. May be given again."),
+    ] = None,
     first_seed: Annotated[int, typer.Option(min=1, help="Runs count seeds up from here.")] = 1,
     jobs: Jobs = 1,
     json_file: JsonFile = None,
@@ -228,7 +229,7 @@ def author_drill(
         engines=engine or [],
         runs=runs,
         load=load,
-        only=[name.strip() for name in only.split(",") if name.strip()],
+        only=[name.strip() for each in only or [] for name in each.split(",") if name.strip()],
         first_seed=first_seed,
         jobs=jobs,
         json_file=json_file,

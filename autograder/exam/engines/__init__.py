@@ -22,7 +22,7 @@ ENGINES = ("nats", "kafka")
 """The engines there are, each in the module of its name."""
 
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 """How long one request to the broker may take before it counts as broken."""
 
 
