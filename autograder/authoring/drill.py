@@ -1,7 +1,10 @@
 """Repeat right and wrong programs many times, and count how often the grader itself errs.
 
-One run grades one program with all hidden scenarios on one seed; every run has another seed. A
-right program that fails is a *false fail*, a mutant that its own guarantee lets pass a *false
+One run is one program with all hidden scenarios on one seed; every run has another seed. Several
+runs share a grading, its server connection and its zygote: they differ in nothing else, and starting
+those anew would be half of the time. If several runs of one grading go wrong in the same guarantee, the
+worst one speaks for them, so incidents are counted at least once. Mutants are graded seed by seed: there,
+the worst run is the one that is expected. A right program that fails is a *false fail*, a mutant that its own guarantee lets pass a *false
 pass*. Inconclusive verdicts and faults of ours cost nobody points, but they are counted too.
 """
 
@@ -36,6 +39,7 @@ class Fault(StrEnum):
     ERROR = "our fault"
 
 
+SEEDS_AT_ONCE = 5  # runs that share a grading
 FALSE = (Fault.FALSE_FAIL, Fault.FALSE_PASS)
 _HEADS = {  # two short lines: long program names leave little room in 80 columns
     Fault.FALSE_FAIL: ("false", "fail"),
@@ -78,9 +82,10 @@ class Drill:
     def add(self, outcome: Outcome) -> list[Incident]:
         """Count one grading; the incidents in it."""
         new = list(_incidents(outcome))
-        program = outcome.job.submission.name
-        self.runs[program] += 1
-        self.verdicts.update((program, name) for name in outcome.verdicts)
+        program, runs = outcome.job.submission.name, len(outcome.job.seeds)
+        self.runs[program] += runs
+        for name in outcome.verdicts:
+            self.verdicts[program, name] += runs
         self.incidents += new
         if outcome.grade is not None:
             self.seconds.append(outcome.grade.duration_s)
@@ -123,7 +128,7 @@ def _incidents(outcome: Outcome) -> Iterator[Incident]:
         false = Fault.FALSE_PASS if wrong else Fault.FALSE_FAIL
         fault = Fault.INCONCLUSIVE if status is Status.INCONCLUSIVE else false
         observed = f"{result.test}: {result.verdict.observed or '-'}"
-        yield Incident(fault, submission.name, result.guarantee, seed, observed)
+        yield Incident(fault, submission.name, result.guarantee, result.seed or seed, observed)
 
 
 def drill(
@@ -137,6 +142,7 @@ def drill(
     only: Sequence[str] = (),
     under_load: bool = False,
     jobs: int = 1,
+    seeds_at_once: int = SEEDS_AT_ONCE,
     on_progress: Callable[[str], None] = lambda _line: None,
 ) -> Drill:
     """Grade every chosen program `runs` times on one engine. Ctrl-C returns what was seen so far.
@@ -148,9 +154,13 @@ def drill(
     with tempfile.TemporaryDirectory(prefix="ackademy-drill-") as workshop:
         programs, seen.findings = submissions.collect(exercise, Path(workshop))
         chosen = _chosen(programs, only, exercise)
-        # Seed by seed: after ten minutes every program has been seen, not one of them fifty times.
-        seeds = range(first_seed, first_seed + runs)
-        work = [Job(exercise, each, engine, (seed,)) for seed in seeds for each in chosen]
+        # Seeds first: after ten minutes every program has been seen, not one of them fifty times.
+        work = [
+            Job(exercise, each, engine, part)
+            for seeds in _batches(first_seed, runs, seeds_at_once)
+            for each in chosen
+            for part in ([(seed,) for seed in seeds] if each.role is Role.MUTANT else [seeds])
+        ]
         try:
             with acquire(engine) as server, load.load() if under_load else nullcontext():
                 outcomes = submissions.run(work, server, grade, parallel=jobs)
@@ -161,6 +171,11 @@ def drill(
         except KeyboardInterrupt:
             seen.complete = False
     return seen
+
+
+def _batches(first: int, runs: int, at_once: int) -> list[tuple[int, ...]]:
+    seeds = range(first, first + runs)
+    return [tuple(seeds[n : n + at_once]) for n in range(0, runs, at_once)]
 
 
 def _chosen(
@@ -184,8 +199,9 @@ def _line(outcome: Outcome, new: Sequence[Incident], number: int, total: int) ->
     told = "; ".join(
         " ".join(filter(None, (f"{each.fault}:", each.guarantee, each.headline))) for each in new
     )
-    seed = outcome.job.seeds[0]
-    return f"{number}/{total} {outcome.job.submission.name}, seed {seed}: {told or 'as expected'}"
+    seeds = outcome.job.seeds
+    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]}-{seeds[-1]}"
+    return f"{number}/{total} {outcome.job.submission.name}, {which}: {told or 'as expected'}"
 
 
 def draw(seen: Drill, console: Console) -> None:
@@ -211,8 +227,8 @@ def draw(seen: Drill, console: Console) -> None:
     counts = ", ".join(f"{seen.count(fault)} {fault}" for fault in Fault)
     ending = "" if seen.complete else "; interrupted"
     console.print(
-        f"\n{seen.runs.total()} gradings, {seen.verdicts.total()} verdicts: {counts}; "
-        f"median {median:.1f} s{ending}",
+        f"\n{seen.runs.total()} runs, {seen.verdicts.total()} verdicts: {counts}; "
+        f"median {median:.1f} s a grading{ending}",
         style="bold green" if seen.exit_code == 0 else "bold red",
         highlight=False,
     )

@@ -15,6 +15,7 @@ _OURS = {
     Kind.PUBLISHED, Kind.CONFIRMED, Kind.SPAWNED, Kind.EXITED, Kind.RELEASED, Kind.EXPECTED,
 }  # fmt: skip
 _SUBJECT_KINDS = {str(kind): kind for kind in Kind if kind not in _OURS}
+MOST_EVENTS = 1_000_000  # of one run: the examiner's memory is bounded, too
 _SHAPE = (str, str, str, int, int, str)
 _SETTLING = {Kind.ACK, Kind.REQUEUE, Kind.GIVE_UP}
 _HANDLER_ENDS = {Kind.FINISHED, Kind.FAILED, Kind.CANCELLED}
@@ -68,9 +69,9 @@ class Recorder:
         self._last_call: dict[int, tuple[Kind, str]] = {}
         self._unsure: set[str] = set()
         self._deliveries = 0
-        self._takes: Counter[str] = Counter()
+        self._repeats: Counter[tuple[Kind, str]] = Counter()
         self.connections_at_cut = 0
-        self.most_takes = 0  # how often one message was taken, at most
+        self.most_repeats = 0  # how often one message was taken, or handled, at most
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -108,6 +109,8 @@ class Recorder:
 
     def from_subject(self, now: float, life: Life, line: list[Any]) -> None:
         """Record an event line of the subject's. Raises `ValueError` if it is not one."""
+        if len(self._rows) >= MOST_EVENTS:
+            raise ValueError(f"more than {MOST_EVENTS:,} events")
         if tuple(map(type, line)) != _SHAPE or line[0] not in _SUBJECT_KINDS:
             raise ValueError(f"not an event: {line!r:.80}")
         name, message, key, delivery, attempt, detail = line
@@ -125,8 +128,9 @@ class Recorder:
     def _count(self, life: Life, kind: Kind, message: str, delivery: int, detail: str) -> None:
         if kind is Kind.TAKEN:
             self._unsure.discard(message)
-            self._takes[message] += 1
-            self.most_takes = max(self.most_takes, self._takes[message])
+        if kind in {Kind.TAKEN, Kind.STARTED}:
+            self._repeats[kind, message] += 1
+            self.most_repeats = max(self.most_repeats, self._repeats[kind, message])
         if kind in _DISTINCT:
             self._messages[_DISTINCT[kind]].add(message)
         elif kind in _EVENTS:

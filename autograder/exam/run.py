@@ -146,7 +146,7 @@ class Run:
         """Why the end of this process breaks the submission; empty if it does not."""
         code = subject.exit_code
         if subject.garbage:
-            return f"control: the module wrote to the grader's control connection ({subject.garbage!r}).\n"
+            return f"control: the module wrote to the grader's control connection ({subject.garbage}).\n"
         if code == reporter.EXIT_CONTROL_LOST or (code is None and not life.ended_by_us):
             return (
                 "control: the module closed the grader's control connection or killed its keeper.\n"

@@ -28,6 +28,7 @@ def exercise(tmp_path):
 
 def seen(exercise, **options):
     options = {"grade": course.grade, "acquire": course.acquire, "engine": "nats", **options}
+    options.setdefault("seeds_at_once", 1)
     return drill(exercise, **{"runs": 3, **options})
 
 
@@ -56,6 +57,22 @@ def test_every_program_runs_on_every_seed_and_the_skeleton_never(exercise):
     }
     assert {seed for _, seed in asked} == {7, 8, 9}
     assert [seed for _, seed in asked] == sorted(seed for _, seed in asked)
+
+
+def test_right_programs_share_a_grading_and_mutants_do_not(exercise):
+    asked = []
+
+    def grade(exercise, submission, *, seeds: tuple[int, ...], **options):
+        asked.append((submission.parent.name, seeds))
+        return course.grade(exercise, submission, seeds=seeds, **options)
+
+    found = seen(exercise, grade=grade, runs=3, seeds_at_once=2)
+
+    assert set(found.runs.values()) == {3}
+    assert found.verdicts["reference", "ack_follows_work"] == 3
+    sizes = {name: [len(seeds) for each, seeds in asked if each == name] for name, _ in asked}
+    assert [2, 1] in sizes.values()
+    assert [1, 1, 1] in [sorted(each)[:3] for each in sizes.values()]
 
 
 def test_a_right_program_that_fails_is_a_false_fail(exercise):
