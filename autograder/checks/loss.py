@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from autograder.checks.expectations import Expectation, read_expectations, stood_still
 from autograder.checks.ledger import CALLS, ENDS, FINAL, before, ids, unfinished
 from autograder.checks.lives import Life, read_lives
 from autograder.checks.phrases import (
     counted,
+    delivery_places,
     first_line,
     message_places,
     moment,
@@ -165,7 +168,7 @@ def _left_waiting(
             return failed(
                 f"{count}: {words} from about {moment(history, each.place)} on, with "
                 f"{each.in_hand} in hand and {counted(each.busy, 'handler')} at work.",
-                witness(history, _last_signs(history, each.place)),
+                witness(history, _why_waiting(history, undone, each.place)),
                 _slip_of_standing(history, each),
             )
     last = lives.last
@@ -173,10 +176,22 @@ def _left_waiting(
         return failed(
             f"{count}: {_how_it_ended(history, last)} at {moment(history, last.over)}, although "
             "nobody had asked it to stop.",
-            witness(history, _last_signs(history, last.over)),
+            witness(history, _why_waiting(history, undone, last.over)),
             _slip_of_ending(history, last),
         )
     return None
+
+
+def _why_waiting(history: History, undone: frozenset[str], place: int) -> list[int]:
+    """The story of a message that is stuck in the pool's hands; else the pool's last signs of life."""
+    events = history.events
+    takes = before(history.places[Kind.TAKEN], place)
+    stuck = (events[take] for take in takes if events[take].message in undone)
+    for event in islice(stuck, 20):  # looking at more of them would tell no more
+        story = before(delivery_places(history, event.delivery), place)
+        if not any(events[each].kind is Kind.SETTLED for each in story):
+            return [*story[-6:], place]
+    return _last_signs(history, place)
 
 
 def _last_signs(history: History, place: int) -> list[int]:

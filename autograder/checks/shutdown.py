@@ -52,7 +52,7 @@ def stop_means_no_new_work(history: History) -> Verdict:
         return inconclusive(
             "Every message had been taken before the stop: nothing was left to take."
         )
-    return passed("Messages were waiting, and none was taken after the stop.")
+    return passed("Messages were waiting, and none was taken once the stop had been noticed.")
 
 
 def _taken_after(history: History, life: Life) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autograder import checks
 from autograder.model import (
@@ -34,7 +34,18 @@ def judge(declared: Sequence[Guarantee], histories: Iterable[History]) -> list[J
 
 def results(exercise: Exercise, judged: Sequence[Judged]) -> tuple[Result, ...]:
     """One result for each guarantee that the exercise gives points for, in its order."""
-    return tuple(_result(name, points, judged) for name, points in exercise.points.items())
+    found = [_result(name, points, judged) for name, points in exercise.points.items()]
+    if not any(each.history.of(Kind.FINISHED) for each in judged):
+        found = [_untested(each) for each in found]
+    return tuple(found)
+
+
+def _untested(result: Result) -> Result:
+    """Whoever never finishes a message keeps many promises by doing nothing: that is no pass."""
+    if result.verdict.status is not Status.PASS:
+        return result
+    nothing = "no handler finished in any run, so this promise was not put to the test"
+    return replace(result, verdict=Verdict(Status.INCONCLUSIVE, nothing))
 
 
 def _result(name: str, points: int, judged: Sequence[Judged]) -> Result:

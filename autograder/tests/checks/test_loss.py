@@ -221,3 +221,14 @@ def test_a_message_nobody_published_was_invented():
     assert verdict.status is Status.FAIL
     assert "ghost" in verdict.observed
     assert judged(Story().publish("a").begin().take("ghost").handle("a")).status is Status.PASS
+
+
+def test_the_witness_of_a_standing_pool_is_the_message_that_is_stuck():
+    story = Story().publish("a", "b", "c").begin().take("a").start("a").fail("a")
+    story.handle("b").say(
+        Kind.EXPECTED, detail="stalled settled=3 seen=1 buffered=1 in_hand=1 busy=0 held=0"
+    )
+    verdict = judged(story, waiting=2, unsettled=0)
+    assert verdict.status is Status.FAIL
+    assert {event.message for event in verdict.witness} == {"a", ""}
+    assert [event.kind for event in verdict.witness][:3] == [Kind.TAKEN, Kind.STARTED, Kind.FAILED]
