@@ -44,6 +44,7 @@ class Record:
     points_possible: int = 0
     verdicts: Mapping[str, Status] = field(default_factory=dict)
     hints: Mapping[str, int] = field(default_factory=dict)
+    visible: bool = False  # the last check ran the visible tests only
     passed: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -107,13 +108,18 @@ def record_grade(root: Path, grade: Grade, *, counts: bool = True) -> list[str]:
     """Keep this grade as the last check of its exercise; notices say what went wrong with that.
 
     `counts=False` keeps the verdicts, so that `hint` knows them, but does not call it passed.
+    A grade that was interrupted has decided nothing and changes nothing.
     """
+    if not grade.complete:
+        return []
     checked = grade.started_at or datetime.now(UTC).isoformat(timespec="seconds")
 
     def change(old: Record) -> Record:
-        passed = {engine: when for engine, when in old.passed.items() if engine != grade.engine}
+        passed = dict(old.passed)
         if grade.status is Status.PASS and counts:
-            passed[grade.engine] = old.passed.get(grade.engine, checked)
+            passed.setdefault(grade.engine, checked)
+        elif grade.status is Status.FAIL:
+            passed.pop(grade.engine, None)
         return Record(
             checked=checked,
             engine=grade.engine,
@@ -122,6 +128,7 @@ def record_grade(root: Path, grade: Grade, *, counts: bool = True) -> list[str]:
             points_possible=grade.points_possible,
             verdicts={result.guarantee: result.verdict.status for result in grade.results},
             hints=old.hints,
+            visible=not counts,
             passed=passed,
         )
 
@@ -191,6 +198,7 @@ def _record(entry: Mapping[str, object]) -> Record:
         points_possible=_count(entry.get("points_possible", 0)),
         verdicts={name: Status(_text(v)) for name, v in _table(entry, "verdicts").items()},
         hints={name: _count(value) for name, value in _table(entry, "hints").items()},
+        visible=entry.get("visible", False) is True,
         passed={name: _text(value) for name, value in _table(entry, "passed").items()},
     )
 
@@ -229,6 +237,8 @@ def _dump(progress: Progress) -> str:
                 f"points = {record.points}",
                 f"points_possible = {record.points_possible}",
             ]
+            if record.visible:
+                lines.append("visible = true")
         for key in ("passed", "verdicts", "hints"):
             if table := getattr(record, key):
                 lines.append(f"[{json.dumps(name)}.{key}]")

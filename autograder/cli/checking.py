@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from autograder import catalog, grading, progress
-from autograder.cli import overview, serving
+from autograder.cli import INTERRUPTED, overview, serving
 from autograder.cli.failures import say
+from autograder.cli.output import Out
 from autograder.model import Exercise, Grade, Status, UsageError
-from autograder.report import terminal
+from autograder.report import terminal, words
+from autograder.report.words import Asked, gradable_engines
 
 EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INCONCLUSIVE: 4}
 SEEDS = 3
@@ -48,14 +51,14 @@ class Order:
 def check(order: Order) -> int:
     """Grade and report; the exit code.
 
-    Ctrl-C shows what was judged so far: the code is 1 if a guarantee has failed already, else 4.
+    Ctrl-C shows what was judged so far, decides nothing and is not kept: the code is 130.
     Raises `UsageError` before anything is started, `GraderError` for faults of ours.
     """
     root = catalog.course_root()
     exercise = _exercise(root, order.exercise)
     engine = engine_of(exercise, order.engine)
-    for file in (order.json_file, order.html_file):
-        require_writable(file)
+    require_writable(order.json_file, f"ackademy check {exercise.path} --json")
+    require_writable(order.html_file, f"ackademy check {exercise.path} --html")
     tests = _tests(exercise, visible=order.visible)
 
     def grade() -> Grade:
@@ -71,15 +74,25 @@ def check(order: Order) -> int:
             )
 
     done = serving.installing_if_asked(grade, yes=order.yes)
-    terminal.render(done, Console(highlight=False), verbose=order.verbose)
-    if order.submission is None or order.submission.resolve() == exercise.skeleton.resolve():
-        for notice in progress.record_grade(root, done, counts=not order.visible):
-            say(notice)
-    _write(done, order)
-    return EXIT_CODES[done.status]
+    # kept before it is shown: whoever reads along (`| head`) may be gone by then
+    notices = _keep(root, done, order)
+    passed = progress.read(root).of(exercise.path).passed
+    asked = Asked(visible=order.visible, seeds=order.seed_numbers, passed=passed)
+    _write(done, order, asked)
+    terminal.render(done, Out(), verbose=order.verbose, asked=asked)
+    for notice in notices:
+        say(notice)
+    return EXIT_CODES[done.status] if done.complete else INTERRUPTED
 
 
-def _write(done: Grade, order: Order) -> None:
+def _keep(root: Path, done: Grade, order: Order) -> list[str]:
+    """Put a complete grade of the student's own file into their progress."""
+    own = order.submission is None or order.submission.resolve() == done.exercise.skeleton.resolve()
+    told = replace(done, results=tuple(words.causes_first(done.results)))
+    return progress.record_grade(root, told, counts=not order.visible) if own else []
+
+
+def _write(done: Grade, order: Order, asked: Asked) -> None:
     """Write the files asked for; what writes them is not loaded otherwise."""
     if order.json_file is not None:
         from autograder.report import json_report  # noqa: PLC0415 - half a check's start is imports
@@ -88,7 +101,7 @@ def _write(done: Grade, order: Order) -> None:
     if order.html_file is not None:
         from autograder.report import html  # noqa: PLC0415 - the same: a template engine
 
-        html.write(done, order.html_file)
+        html.write(done, order.html_file, asked)
 
 
 def _exercise(root: Path, name: str | None) -> Exercise:
@@ -99,7 +112,7 @@ def _exercise(root: Path, name: str | None) -> Exercise:
 
 def engine_of(exercise: Exercise, wanted: str | None) -> str:
     """The engine to grade on: the one asked for if the exercise has it, else its first."""
-    gradable = overview.gradable_engines(exercise)
+    gradable = gradable_engines(exercise)
     if wanted is None and gradable:
         return gradable[0]
     if wanted in gradable:
@@ -121,12 +134,13 @@ def _tests(exercise: Exercise, *, visible: bool) -> Path | None:
     return exercise.visible_tests if visible else None
 
 
-def require_writable(file: Path | None) -> None:
+def require_writable(file: Path | None, option: str) -> None:
     """Raise `UsageError` before minutes of grading if a report could not be written anyway."""
     if file is None:
         return
     if file.is_dir():
-        raise UsageError(f"{file} is a folder; name a file in it.", next_command=f"ls {file}")
+        name = shlex.quote(str(file / f"grade.{option.rpartition('--')[2]}"))
+        raise UsageError(f"{file} is a folder; name a file in it.", next_command=f"{option} {name}")
     if not file.parent.is_dir():
         raise UsageError(
             f"There is no folder {file.parent}.", next_command=f"mkdir -p {file.parent}"

@@ -8,14 +8,17 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from autograder import __version__
+from autograder.cli import INTERRUPTED
+from autograder.cli.output import hush
 from autograder.model import AckademyError
+from autograder.report.commands import typed
 
 OUR_FAULT = 3
-INTERRUPTED = 130  # what a shell says of a program that Ctrl-C ended
 
 
 def guarded(command: Callable[[], object]) -> None:
@@ -29,14 +32,26 @@ def guarded(command: Callable[[], object]) -> None:
             stream.reconfigure(errors="replace")
     try:
         command()
+    except BrokenPipeError:  # whoever read our words has gone: nothing is wrong with the work
+        hush()
+        sys.exit(0)
     except AckademyError as error:
         sys.exit(explain(error))
     except SystemExit as end:
+        _flush()
         if end.code == INTERRUPTED:  # Typer's, of a Ctrl-C that came before there was an outcome
             say("Interrupted.")
         raise
     except Exception as error:  # noqa: BLE001 - whatever is left is a bug of ours, and said so
         sys.exit(confess(error))
+
+
+def _flush() -> None:
+    """Find out here, not when the interpreter ends, that nobody reads stdout any more."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        hush()
 
 
 def explain(error: AckademyError) -> int:
@@ -78,4 +93,5 @@ def _keep(text: str) -> Path:
 
 def say(text: str) -> None:
     """One line to the person, on stderr: stdout is for what was asked for."""
-    print(text, file=sys.stderr, flush=True)
+    with suppress(BrokenPipeError):
+        print(typed(text), file=sys.stderr, flush=True)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from autograder import catalog, progress
 from autograder.cli.failures import say
+from autograder.cli.output import Out
 from autograder.model import Exercise, Status, UsageError
 from autograder.progress import Progress, Record
+from autograder.report.words import gradable_engines
 
 _STYLES = {Status.PASS: "green", Status.FAIL: "red", Status.INCONCLUSIVE: "magenta"}
 
@@ -21,7 +22,7 @@ def here() -> None:
     root = catalog.course_root()
     exercises, errors = catalog.load_all(root)
     done = progress.read(root)
-    console = Console(highlight=False)
+    console = Out()
     for sentence in [*done.notices, *(error.sentence for error in errors)]:
         say(sentence)
     passed = sum(bool(done.of(each.path).passed) for each in exercises)
@@ -31,7 +32,13 @@ def here() -> None:
     current = next((each for each in exercises if each.path == done.latest), None)
     if current is not None:
         console.print(f"Last check: {_told(current, done.of(current.path))}", markup=False)
-    console.print(f"Next: {next_command(exercises, done, current)}", style="bold", markup=False)
+    if exercises and all(
+        engine in done.of(each.path).passed
+        for each in exercises
+        for engine in gradable_engines(each)
+    ):
+        console.tell("Every exercise there is has passed on every engine.")
+    console.tell(f"Next: {next_command(exercises, done, current)}", style="bold")
 
 
 def next_command(exercises: list[Exercise], done: Progress, current: Exercise | None) -> str:
@@ -40,7 +47,7 @@ def next_command(exercises: list[Exercise], done: Progress, current: Exercise | 
         record = done.of(current.path)
         if record.failing:
             return f"ackademy hint {record.failing[0]}"
-        if record.status is not Status.PASS:
+        if record.status is not Status.PASS and record.engine not in record.passed:
             return f"ackademy check {current.path} --engine {record.engine}"
         for engine in gradable_engines(current):
             if engine not in record.passed and record.passed:
@@ -49,11 +56,6 @@ def next_command(exercises: list[Exercise], done: Progress, current: Exercise | 
         if not done.of(exercise.path).passed:
             return f"ackademy check {exercise.path}"
     return "ackademy list"
-
-
-def gradable_engines(exercise: Exercise) -> list[str]:
-    """The engines that decide a grade, the default first."""
-    return [engine for engine in exercise.engines if engine not in {"sim", "rabbitmq"}]
 
 
 def current_exercise(root: Path, done: Progress) -> Exercise:
@@ -73,7 +75,7 @@ def current_exercise(root: Path, done: Progress) -> Exercise:
 
 def listing(name: str | None) -> None:
     """All exercises with progress, or one with its guarantees."""
-    console = Console(highlight=False)
+    console = Out()
     root = catalog.course_root()
     done = progress.read(root)
     for sentence in done.notices:
@@ -91,10 +93,10 @@ def listing(name: str | None) -> None:
     console.print(table)
     for error in errors:
         say(error.sentence)
-    console.print("\nNext: ackademy check EXERCISE (any unique part of the path)")
+    console.tell("\nNext: ackademy check EXERCISE (any unique part of the path)")
 
 
-def _one(console: Console, exercise: Exercise, done: Progress) -> None:
+def _one(console: Out, exercise: Exercise, done: Progress) -> None:
     record = done.of(exercise.path)
     console.print(f"{exercise.path}  {exercise.title}", style="bold", markup=False)
     console.print(f"Module: {exercise.skeleton}", markup=False)
@@ -114,21 +116,23 @@ def _one(console: Console, exercise: Exercise, done: Progress) -> None:
             f"{taken} of {catalog.RUNGS}" if taken else "-",
         )
     console.print(table)
-    console.print(f"\nNext: ackademy check {exercise.path}", markup=False)
+    console.tell(f"\nNext: ackademy check {exercise.path}")
 
 
 def _told(exercise: Exercise, record: Record) -> str:
     when = record.checked.replace("T", " ").removesuffix("+00:00")
-    return (
-        f"{exercise.path} on {record.engine}: {record.status}, "
-        f"{record.points} of {record.points_possible} points, {when} UTC"
-    )
+    reached = f"{record.points} of {record.points_possible} points"
+    if record.visible:
+        reached = "visible tests only"
+    return f"{exercise.path} on {record.engine}: {record.status}, {reached}, {when} UTC"
 
 
 def _badge(record: Record) -> Text:
     if record.status is None:
         return Text("not checked", style="dim")
-    if record.status is Status.PASS and record.passed:
+    if record.passed and record.status is not Status.FAIL:
         return Text(f"pass on {', '.join(record.passed)}", style="green")
     text = f"{record.status} on {record.engine}, {record.points}/{record.points_possible}"
+    if record.visible:
+        text = f"visible tests: {record.status} on {record.engine}"
     return Text(text, style=_STYLES[record.status])

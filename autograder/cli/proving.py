@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-
 from autograder import catalog, grading
 from autograder.authoring import drill as drilling
 from autograder.authoring import matrix
 from autograder.authoring.verify import verify as verify_exercise
-from autograder.cli import checking, overview, serving
+from autograder.cli import checking, serving
 from autograder.cli.failures import say
+from autograder.cli.output import Out
 from autograder.model import Exercise, UsageError
 from autograder.report.files import write_text
+from autograder.report.words import gradable_engines
 
 _WORST_FIRST = (3, 1, 4, 0)  # our fault hides what else is true; a finding weighs more than a doubt
 
@@ -47,8 +47,8 @@ def verify(
     yes: bool,
 ) -> int:
     """Verify one exercise, or every one; the worst exit code."""
-    checking.require_writable(json_file)
-    console = Console(highlight=False)
+    checking.require_writable(json_file, "ackademy author verify --json")
+    console = Out()
     found = []
     for exercise in _exercises(path):
         began = time.monotonic()
@@ -74,9 +74,9 @@ def verify(
 
 def drill(path: str, plan: DrillPlan) -> int:
     """Drill one exercise on each engine; the worst exit code."""
-    checking.require_writable(plan.json_file)
+    checking.require_writable(plan.json_file, f"ackademy author drill {path} --json")
     exercise = catalog.find(path)
-    console = Console(highlight=False)
+    console = Out()
     found = []
     for engine in _engines(exercise, plan.engines):
         seen = drilling.drill(
@@ -115,7 +115,7 @@ def _exercises(path: str | None) -> list[Exercise]:
 def _engines(exercise: Exercise, wanted: Sequence[str]) -> list[str]:
     """The engines asked for, each one that the exercise has, or all it has."""
     if not wanted:
-        return overview.gradable_engines(exercise)
+        return gradable_engines(exercise)
     return [checking.engine_of(exercise, engine) for engine in dict.fromkeys(wanted)]
 
 

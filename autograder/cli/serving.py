@@ -15,7 +15,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from autograder import brokers
 from autograder.brokers import MissingError, Server, kafka_jars
 from autograder.cli.failures import say
+from autograder.cli.output import Out
 from autograder.model import UsageError
+from autograder.report.commands import typed
 
 T = TypeVar("T")
 
@@ -29,7 +31,7 @@ def up(engines: Sequence[str], provider: str | None, *, yes: bool) -> None:
             for notice in server.notices:
                 say(notice)
             print(f"{server.engine} {server.version} is up at {server.url} ({server.provider})")
-    print(f"Next: ackademy check --engine {engines[0]}")
+    print(typed(f"Next: ackademy check --engine {engines[0]}"))
 
 
 def down(engines: Sequence[str]) -> None:
@@ -47,26 +49,25 @@ def down(engines: Sequence[str]) -> None:
 
 def status() -> None:
     """Warm servers first, then what every engine could get here and what it lacks."""
-    console = Console(highlight=False)
+    console = Out()
     found = brokers.status()
     for notice in found.notices:
         say(notice)
     for each in found.servers:
         health = "answers" if each.healthy else "does not answer"
-        console.print(
+        console.tell(
             f"{each.engine} {each.version} at {each.url}: {health}, up {each.uptime_s:.0f} s, "
-            f"{each.memory_bytes / 2**20:.0f} MiB, pid {each.pid} ({each.provider})",
-            markup=False,
+            f"{each.memory_bytes / 2**20:.0f} MiB, pid {each.pid} ({each.provider})"
         )
     for engine in brokers.engines():
         offers = brokers.available(engine)
         chosen = next((name for name, missing in offers.items() if missing is None), None)
         console.print(f"\n{engine}: {f'a check uses {chosen}' if chosen else 'not to be had here'}")
         for name, missing in offers.items():
-            told = f"{missing.sentence} ({missing.next_command})" if missing else "here"
+            told = typed(f"{missing.sentence} ({missing.next_command})") if missing else "ready"
             console.print(f"  {name:<10} {told}", markup=False, soft_wrap=True)
     if not found.servers:
-        console.print("\nNext: ackademy brokers up nats")
+        console.tell("\nNext: ackademy brokers up nats")
 
 
 def install(engine: str) -> None:
@@ -78,7 +79,7 @@ def install(engine: str) -> None:
         )
     fetch_kafka()
     print(f"Apache Kafka {kafka_jars.version()} is installed in {kafka_jars.home()}")
-    print("Next: ackademy check --engine kafka")
+    print(typed("Next: ackademy check --engine kafka"))
 
 
 def fetch_kafka() -> None:
@@ -116,8 +117,8 @@ def _preparing() -> None:
 def installing_if_asked(action: Callable[[], T], *, yes: bool) -> T:
     """Do `action`; if all it lacks is Kafka's jars, offer to fetch them and do it again.
 
-    Asks first, unless `yes`. Raises the `MissingError` again if the answer is no, or if there is
-    nobody to ask.
+    Asks first, unless `yes`. Raises the `MissingError` again if there is nobody to ask, and
+    `UsageError` if the answer is no.
     """
     try:
         return action()
@@ -135,10 +136,16 @@ def _may_install(error: MissingError, *, yes: bool) -> bool:
     if yes:
         return True
     if not _somebody_is_there():
+        say("Nobody is here to be asked: with --yes the same command fetches what is missing.")
         return False
     size = f"{kafka_jars.size_bytes() / 1e6:.0f} MB"
-    say(f"There is no Kafka here yet. Apache's own jars ({size}, once) make one.")
-    return typer.confirm("Fetch them now?", default=True, err=True)
+    say(
+        f"There is no Kafka here yet. Apache's own jars ({size}, once) make one; then a start cache"
+    )
+    say("is made (about 10 s and 66 MB more, once). Both go into your cache folder.")
+    if not typer.confirm("Fetch them now?", default=True, err=True):
+        raise UsageError("Kafka was not fetched.", next_command=kafka_jars.INSTALL_COMMAND)
+    return True
 
 
 def _somebody_is_there() -> bool:

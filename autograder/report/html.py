@@ -16,10 +16,12 @@ from markupsafe import Markup, escape
 
 from autograder.model import Grade, Kind, Result, Status
 from autograder.report import svg, words
+from autograder.report.commands import typed
 from autograder.report.excerpt import draw
 from autograder.report.files import write_text
 from autograder.report.plain import capped, plain
 from autograder.report.timeline import Layout
+from autograder.report.words import NOTHING_ELSE, Asked
 
 _ROWS = 16
 _OUTPUT_LIMIT = 60_000
@@ -54,7 +56,7 @@ class _Entry:
     unfolded: bool
 
 
-def page(grade: Grade) -> str:
+def page(grade: Grade, asked: Asked = NOTHING_ELSE) -> str:
     """The page's HTML."""
     first = _first_to_read(grade)
     return (
@@ -63,41 +65,43 @@ def page(grade: Grade) -> str:
         .render(
             grade=grade,
             entries=[
-                _entry(grade, result, number, unfolded=number == first)
+                _entry(grade, result, number, unfolded=number == first, visible=asked.visible)
                 for number, result in enumerate(grade.results)
             ],
             missing=[
-                (plain(name), grade.exercise.points[name]) for name in words.not_judged(grade)
+                (plain(name), grade.exercise.points[name])
+                for name in (() if asked.visible else words.not_judged(grade))
             ],
             headline=words.headline(grade),
-            summary=words.summary(grade),
+            summary=words.summary(grade, asked),
+            scored=grade.complete and not asked.visible,
             facts=_facts(grade),
             problem_traceback=plain(
                 capped(grade.problem.traceback, _TRACEBACK_LIMIT) if grade.problem else "",
                 lines=True,
             ),
             output=plain(capped(grade.output.rstrip(), _OUTPUT_LIMIT), lines=True),
-            next_command=words.next_command(grade),
+            next_command=typed(words.next_command(grade, asked)),
             style=Markup(svg.style()),  # noqa: S704 - a constant of ours
         )
     )
 
 
-def write(grade: Grade, path: Path) -> None:
+def write(grade: Grade, path: Path, asked: Asked = NOTHING_ELSE) -> None:
     """Write the page, whole or not at all. Raises `UsageError` or `GraderError` if that fails."""
-    write_text(path, page(grade))
+    write_text(path, page(grade, asked))
 
 
 def _first_to_read(grade: Grade) -> int:
     """The result that is unfolded: the first failure, else the first without a verdict."""
     for status in (Status.FAIL, Status.INCONCLUSIVE):
-        for number, result in enumerate(grade.results):
+        for result in words.causes_first(grade.results):
             if result.verdict.status is status and grade.problem is None:
-                return number
+                return grade.results.index(result)
     return -1
 
 
-def _entry(grade: Grade, result: Result, number: int, *, unfolded: bool) -> _Entry:
+def _entry(grade: Grade, result: Result, number: int, *, unfolded: bool, visible: bool) -> _Entry:
     verdict = result.verdict
     repeated = grade.problem is not None and verdict.observed == grade.problem.sentence
     raised = [each.detail for each in verdict.witness if each.kind is Kind.RUN_RAISED]
@@ -106,15 +110,15 @@ def _entry(grade: Grade, result: Result, number: int, *, unfolded: bool) -> _Ent
         anchor=f"g{number + 1}",
         status=verdict.status,
         sentence=result.sentence,
-        score=words.score(result),
+        score=words.score(result, complete=grade.complete),
         origin=words.origin(result),
         histories=result.histories,
         observed="" if repeated else verdict.observed,
         slip=verdict.slip,
         picture=None if repeated else _picture(result, f"t{number + 1}"),
         traceback=plain(capped(raised[0], _TRACEBACK_LIMIT), lines=True) if raised else "",
-        hint=words.hint_command(result) if verdict.status is Status.FAIL else "",
-        again=words.check_command(grade, result),
+        hint=typed(words.hint_command(result)) if verdict.status is Status.FAIL else "",
+        again=typed(words.check_command(grade, result, visible=visible)),
         broker=_broker(result),
         unfolded=unfolded,
     )

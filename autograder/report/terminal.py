@@ -7,15 +7,19 @@ the eye is when the program ends. Nothing is told by colour alone.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from autograder.model import Grade, Kind, Result, Status
 from autograder.report import words
+from autograder.report.commands import typed
 from autograder.report.excerpt import draw
 from autograder.report.plain import capped, plain
 from autograder.report.timeline_text import draw as draw_text
+from autograder.report.timeline_text import legend
+from autograder.report.words import NOTHING_ELSE, Asked
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,21 +29,26 @@ _WIDEST = 100  # columns: longer lines are hard to read
 _INDENT = 4
 _ROWS_FIRST, _ROWS_OTHERS, _ROWS_VERBOSE = 12, 5, 24
 _OUTPUT_LINES, _OUTPUT_LIMIT = 6, 2_000
+_OUTPUT_ROWS = 4  # a line of output may take, wrapped
+_OUR_FRAME = f'  File "{Path(__file__).resolve().parents[1]}/'
 _TRACEBACK_LIMIT = 4_000
 
 
-def render(grade: Grade, console: Console, *, verbose: bool = False) -> None:
+def render(
+    grade: Grade, console: Console, *, verbose: bool = False, asked: Asked = NOTHING_ELSE
+) -> None:
     """Print a grade. `verbose` tells every failure in full and shows more of the output."""
     page = _Page(console)
-    _header(page, grade)
+    _header(page, grade, asked)
     if grade.problem is not None:
         _problem(page, grade)
     else:
-        _failures(page, grade, verbose=verbose)
+        _failures(page, grade, verbose=verbose, visible=asked.visible)
+        _open_ones(page, grade)
     _output(page, grade, verbose=verbose)
     if grade.problem is None:
-        _list(page, grade)
-    _summary(page, grade)
+        _list(page, grade, visible=asked.visible)
+    _summary(page, grade, asked)
 
 
 class _Page:
@@ -59,14 +68,15 @@ class _Page:
         body = text if isinstance(text, Text) else Text(text, style=style)
         indent = lead.cell_len if lead else min(indent, self.width // 8)
         for line in body.wrap(self.console, self.width - indent) or [Text()]:
-            line.rstrip()
-            self.line((lead or Text(" " * indent)).append_text(line))
+            whole = (lead or Text(" " * indent)).append_text(line)
+            whole.rstrip()
+            self.line(whole)
             lead = None
 
     def command(self, label: str, command: str, *, indent: int = 0) -> None:
         """A command to copy: never broken into lines by us."""
         line = Text(" " * min(indent, self.width // 8)).append(f"{label:<6} ", style="dim")
-        self.line(line.append(command, style="bold"))
+        self.line(line.append(typed(command), style="bold"))
 
     def line(self, text: Text) -> None:
         """One line as it is, wrapped by nobody but the terminal."""
@@ -93,15 +103,15 @@ class _Page:
 _SUBSTITUTES = {"✓": "+", "✗": "x", "·": "-", "…": "~", "⋮": ":"}
 
 
-def _header(page: _Page, grade: Grade) -> None:
+def _header(page: _Page, grade: Grade, asked: Asked) -> None:
     title = Text.assemble((words.sentence(grade.exercise.title), "bold"))
     page.say(title.append(f"  {plain(grade.exercise.path)}", style="dim"))
     page.say(plain(words.submission_path(grade)))
-    page.say(words.environment(grade), style="dim")
+    page.say(words.environment(grade, asked), style="dim")
     for notice in grade.notices:
         page.say(Text.assemble(("! ", "bold yellow")).append(words.sentence(notice)))
     if not grade.complete:
-        page.say(Text.assemble(("! ", "bold yellow")).append("Interrupted: judged so far."))
+        page.say(Text.assemble(("! ", "bold yellow")).append("Interrupted: this decides nothing."))
 
 
 def _problem(page: _Page, grade: Grade) -> None:
@@ -117,28 +127,46 @@ def _problem(page: _Page, grade: Grade) -> None:
         )
 
 
-def _failures(page: _Page, grade: Grade, *, verbose: bool) -> None:
-    told = 0
-    for status in (Status.FAIL, Status.INCONCLUSIVE):
-        for result, *same in _by_reason(grade, status):
-            full = verbose or (status is Status.FAIL and told == 0)
-            rows = _ROWS_VERBOSE if verbose else _ROWS_FIRST if full else _ROWS_OTHERS
-            _result(page, grade, result, same, rows=rows, full=full)
-            told += 1
+def _failures(page: _Page, grade: Grade, *, verbose: bool, visible: bool) -> None:
+    for told, (result, *same) in enumerate(_by_reason(grade, Status.FAIL)):
+        full = verbose or told == 0
+        rows = _ROWS_VERBOSE if verbose else _ROWS_FIRST if full else _ROWS_OTHERS
+        again = words.check_command(grade, result, visible=visible)
+        _result(page, result, same, again, rows=rows, full=full, first=told == 0)
+
+
+def _open_ones(page: _Page, grade: Grade) -> None:
+    """What a complete grade could not decide, a line each: there is nothing to mend."""
+    stories = _by_reason(grade, Status.INCONCLUSIVE) if grade.complete else []
+    if stories:
+        page.say()
+    for story in stories:
+        names = ", ".join(plain(each.guarantee) for each in story)
+        observed = words.sentence(story[0].verdict.observed)
+        said = f"{names}: not put to the test" + (f": {observed}" if observed else "")
+        page.say(said, lead=_verdict(Status.INCONCLUSIVE).append("  "))
 
 
 def _by_reason(grade: Grade, status: Status) -> list[list[Result]]:
     """Results of one status; those with the same observation are one story, told once."""
     stories: dict[str, list[Result]] = {}
-    for result in grade.results:
+    for result in words.causes_first(grade.results):
         if result.verdict.status is status:
             stories.setdefault(result.verdict.observed or result.guarantee, []).append(result)
     return list(stories.values())
 
 
 def _result(
-    page: _Page, grade: Grade, result: Result, same: list[Result], *, rows: int, full: bool
+    page: _Page,
+    result: Result,
+    same: list[Result],
+    again: str,
+    *,
+    rows: int,
+    full: bool,
+    first: bool,
 ) -> None:
+    """One failure and those with the same reason; the first one's drawing is explained."""
     verdict = result.verdict
     page.say()
     head = Text(words.sentence(result.sentence)).append(f"  {words.score(result)}", style="dim")
@@ -153,6 +181,8 @@ def _result(
             page.say()
         for line in draw_text(picture, page.console, page.width - indent):
             page.line(Text(" " * indent).append_text(line))
+        if first:
+            page.say(legend(picture, page.console), indent=indent, style="dim")
         if full:
             page.say()
     _traceback(page, result, full=full)
@@ -161,9 +191,8 @@ def _result(
         page.say(f"For the same reason: {names}", indent=_INDENT)
     if verdict.slip:
         page.say(f"Likely slip: {words.sentence(verdict.slip)}", indent=_INDENT)
-    if verdict.status is Status.FAIL:
-        page.command("Next:", words.hint_command(result), indent=_INDENT)
-    page.command("Again:", words.check_command(grade, result), indent=_INDENT)
+    page.command("Next:", words.hint_command(result), indent=_INDENT)
+    page.command("Again:", again, indent=_INDENT)
 
 
 def _traceback(page: _Page, result: Result, *, full: bool) -> None:
@@ -175,26 +204,46 @@ def _traceback(page: _Page, result: Result, *, full: bool) -> None:
 
 
 def _output(page: _Page, grade: Grade, *, verbose: bool) -> None:
+    """The last lines that the program printed, each whole: the end of a warning is its point."""
     if not grade.output.strip():
         return
     limit, most = (_OUTPUT_LIMIT * 20, 200) if verbose else (_OUTPUT_LIMIT, _OUTPUT_LINES)
-    lines = plain(grade.output.rstrip()[-limit:], lines=True).split("\n")
+    cut = len(grade.output.rstrip()) > limit
+    every = plain(grade.output.rstrip()[-limit:], lines=True).split("\n")
+    lines = _own(every[1:] if cut and len(every) > 1 else every)
     page.say()
-    more = len(lines) > most or len(grade.output) > limit
+    more = len(lines) > most or cut
     page.say("Your program printed" + (", in the end:" if more else ":"))
     for line in lines[-most:]:
-        text = Text(line.expandtabs(4))
-        text.truncate(max(page.width - 6, 10), overflow="ellipsis")
-        page.line(Text("  | ", style="dim").append_text(text))
+        text = Text(line.expandtabs(4), style="dim")
+        for row in text.wrap(page.console, max(page.width - 6, 10))[:_OUTPUT_ROWS]:
+            row.rstrip()
+            page.line(Text("  | " if row else "  |", style="dim").append_text(row))
 
 
-def _list(page: _Page, grade: Grade) -> None:
+def _own(lines: list[str]) -> list[str]:
+    """Without the frames of ours in a traceback, and without advice about `tracemalloc`."""
+    kept: list[str] = []
+    skipping = False
+    for line in lines:
+        if line.startswith("  File "):
+            skipping = line.startswith(_OUR_FRAME)
+        elif not line.startswith("    "):
+            skipping = False
+        if not skipping and "Enable tracemalloc to get" not in line:
+            kept.append(line)
+    return kept
+
+
+def _list(page: _Page, grade: Grade, *, visible: bool) -> None:
     page.say()
     for result in grade.results:
-        _one_line(
-            page, _verdict(result.verdict.status), plain(result.sentence), words.score(result)
-        )
-    for name in words.not_judged(grade):
+        status = result.verdict.status
+        score = words.score(result, complete=grade.complete)
+        decided = status is Status.FAIL or (status is Status.PASS and grade.complete)
+        verdict = _verdict(status) if decided else _undecided()
+        _one_line(page, verdict, plain(result.sentence), score)
+    for name in () if visible else words.not_judged(grade):
         score = f"-/{grade.exercise.points[name]}"
         _one_line(page, Text("  ----", style="dim"), f"{plain(name)}: not judged", score)
 
@@ -207,15 +256,17 @@ def _one_line(page: _Page, verdict: Text, said: str, score: str) -> None:
     page.line(verdict.append("  ").append_text(sentence).append(f"  {score}"))
 
 
-def _summary(page: _Page, grade: Grade) -> None:
+def _summary(page: _Page, grade: Grade, asked: Asked) -> None:
     page.say()
-    status = grade.status
-    line = _verdict(status)
-    if status is Status.INCONCLUSIVE:
-        line.append(f" {words.headline(grade)}")
-    page.say(line.append(f"  {words.summary(grade)}"))
-    page.command("Next:", words.next_command(grade))
+    page.say(_verdict(grade.status).append(f"  {words.summary(grade, asked)}"))
+    page.command("Next:", words.next_command(grade, asked))
 
 
 def _verdict(status: Status) -> Text:
     return Text.assemble((f"{words.GLYPH[status]} {words.WORD[status]}", f"bold {_STYLE[status]}"))
+
+
+def _undecided() -> Text:
+    """Stands in the column of verdicts, as wide as they are."""
+    look = f"bold {_STYLE[Status.INCONCLUSIVE]}"
+    return Text.assemble((f"{words.GLYPH[Status.INCONCLUSIVE]} ----", look))

@@ -79,6 +79,17 @@ _GLYPH_OF = {
     Kind.EXITED: "stop",
     Kind.FAULT: "fault",
 }
+_MEANINGS = {
+    "taken": "taken",
+    "ack": "acked",
+    "back": "given back",
+    "give_up": "given up",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "held": "held back by the test",
+    "fault": "fault made by the test",
+    "stop": "stop or end",
+}
 _BAD = frozenset(
     {
         Kind.FAILED,
@@ -112,6 +123,24 @@ def draw(layout: Layout, console: Console, width: int) -> list[Text]:
                 line.append_text(cells).append(" ")
             lines.append(line.append_text(said))
     return lines
+
+
+def legend(layout: Layout, console: Console) -> str:
+    """The symbols this picture uses, in words: one short line."""
+    glyphs = ASCII if console.options.ascii_only else BOX
+    kinds = {row.event.kind for row in layout.rows if row.event is not None}
+    said = [
+        f"{getattr(glyphs, glyph)} {word}"
+        for glyph, word in _MEANINGS.items()
+        if any(_GLYPH_OF.get(kind) == glyph for kind in kinds)
+    ]
+    if any(bar.work for bar in layout.bars):
+        said.append(f"{glyphs.work} handler at work")
+    if any(not bar.work for bar in layout.bars):
+        said.append(f"{glyphs.hand} in hand")
+    if any(row.witness for row in layout.rows):
+        said.append("> shows the failure")
+    return ", ".join(said)
 
 
 def _pitch(layout: Layout, room: int) -> int:

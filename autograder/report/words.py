@@ -6,12 +6,14 @@ The terminal, the page and the picture share these, so that one thing has one wo
 from __future__ import annotations
 
 import shlex
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from autograder.model import Event, Grade, Kind, Result, Status, Wait
+from autograder.model import Event, Exercise, Grade, Kind, Result, Status, Wait
 from autograder.report.plain import plain, shortened
 
-WORD = {Status.PASS: "PASS", Status.FAIL: "FAIL", Status.INCONCLUSIVE: "????"}
+WORD = {Status.PASS: "PASS", Status.FAIL: "FAIL", Status.INCONCLUSIVE: "INCONCLUSIVE"}
 GLYPH = {Status.PASS: "✓", Status.FAIL: "✗", Status.INCONCLUSIVE: "?"}
 LONG_WORD = {
     Status.PASS: "passed",
@@ -41,6 +43,7 @@ _EVENTS = {
     Kind.EXITED: "process ended",
     Kind.BROKEN: "cannot be graded",
     Kind.STOP_SET: "stop was set",
+    Kind.STOP_IN_FORCE: "stop counts now",
     Kind.SOURCE_STOPPED: "source stopped",
     Kind.ACK: "acked",
     Kind.GIVE_UP: "gave up",
@@ -58,6 +61,50 @@ _WAITS = {
     Wait.ENDED: "the process was gone",
     Wait.LATE: "time ran out",
 }
+
+_FIGURES = {
+    "buffered": "waiting in the client",
+    "in_hand": "in hand",
+    "busy": "handlers running",
+    "held": "of them held back by the test",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command knew beside the grade: what was asked for, and what has passed already."""
+
+    visible: bool = False  # the tests a student can read: they decide nothing
+    seeds: tuple[int, ...] = ()  # planned; a grade stops at the first that fails
+    passed: Container[str] = ()  # engines this exercise passes on
+
+
+NOTHING_ELSE = Asked()
+
+
+def gradable_engines(exercise: Exercise) -> list[str]:
+    """The engines that decide a grade, the default first."""
+    return [engine for engine in exercise.engines if engine not in {"sim", "rabbitmq"}]
+
+
+def causes_first(results: Iterable[Result]) -> list[Result]:
+    """Results in the order to tell them: a loss comes after what fails in the same scenario.
+
+    A message is mostly lost because of something else, and that is what there is to mend.
+    """
+    ordered = list(results)
+    lost = next((each for each in ordered if each.guarantee == "no_message_is_lost"), None)
+    if lost is None or lost.verdict.status is not Status.FAIL:
+        return ordered
+    beside = [
+        place
+        for place, each in enumerate(ordered)
+        if each.verdict.status is Status.FAIL and each.test == lost.test and each is not lost
+    ]
+    if beside:
+        ordered.insert(beside[-1] + 1, lost)
+        ordered.remove(lost)  # the first of the two
+    return ordered
 
 
 def event_word(event: Event) -> str:
@@ -101,7 +148,7 @@ def expectation(detail: str) -> str:
     """An `EXPECTED` event's figures as a sentence; unknown shapes are shown as they are.
 
     `stalled running=4 seen=1 buffered=36` becomes
-    `4 running, saw 1: nothing moved any more (36 buffered)`.
+    `4 running, saw 1: nothing moved any more (36 waiting in the client)`.
     """
     outcome, *pairs = detail.split() or [""]
     figures = [pair.partition("=") for pair in pairs]
@@ -115,7 +162,11 @@ def expectation(detail: str) -> str:
         said += f", saw {seen[0]}"
     if _WAITS[Wait(outcome)]:
         said += f": {_WAITS[Wait(outcome)]}"
-    others = [f"{value} {key.replace('_', ' ')}" for key, _, value in rest if key != "seen"]
+    others = [
+        f"{value} {_FIGURES.get(key, key.replace('_', ' '))}"
+        for key, _, value in rest
+        if key != "seen" and not (key == "held" and value == "0")
+    ]
     return f"{said} ({', '.join(others)})" if others else said
 
 
@@ -144,13 +195,17 @@ def submission_path(grade: Grade) -> str:
     return path.as_posix()
 
 
-def check_command(grade: Grade, result: Result | None = None) -> str:
+def check_command(
+    grade: Grade, result: Result | None = None, *, visible: bool = False, engine: str = ""
+) -> str:
     """The command that grades again: one seed, if it is one result that is to be seen again."""
     words = ["ackademy", "check", grade.exercise.path]
+    if visible:
+        words += ["--visible"]
     if result is not None and result.seed:
         words += ["--seed", str(result.seed)]
-    if grade.engine:
-        words += ["--engine", grade.engine]
+    if engine := engine or grade.engine:
+        words += ["--engine", engine]
     if grade.submission != grade.exercise.skeleton:
         words += ["--submission", submission_path(grade)]
     return plain(shlex.join(words))
@@ -161,15 +216,24 @@ def hint_command(result: Result) -> str:
     return plain(shlex.join(["ackademy", "hint", result.guarantee]))
 
 
-def next_command(grade: Grade) -> str:
+def next_command(grade: Grade, asked: Asked = NOTHING_ELSE) -> str:
     """The one command to type after reading this grade."""
     if grade.problem is not None:
+        return check_command(grade, visible=asked.visible)
+    for result in causes_first(grade.results):
+        if result.verdict.status is Status.FAIL:
+            return hint_command(result)
+    if not grade.complete:
+        return check_command(grade, visible=asked.visible)
+    for result in grade.results:
+        if result.verdict.status is Status.INCONCLUSIVE:
+            return check_command(grade, result, visible=asked.visible)
+    if grade.status is not Status.PASS or asked.visible:
         return check_command(grade)
-    for status, command in ((Status.FAIL, hint_command), (Status.INCONCLUSIVE, None)):
-        for result in grade.results:
-            if result.verdict.status is status:
-                return command(result) if command else check_command(grade, result)
-    return "ackademy list" if grade.status is Status.PASS else check_command(grade)
+    for engine in gradable_engines(grade.exercise):
+        if engine != grade.engine and engine not in asked.passed:
+            return check_command(grade, engine=engine)
+    return "ackademy list"
 
 
 def not_judged(grade: Grade) -> tuple[str, ...]:
@@ -185,10 +249,11 @@ def headline(grade: Grade) -> str:
     return LONG_WORD[grade.status]
 
 
-def score(result: Result) -> str:
-    """Points reached of points there are; an inconclusive verdict has reached neither."""
-    reached = "-" if result.verdict.status is Status.INCONCLUSIVE else str(result.awarded)
-    return f"{reached}/{result.points}"
+def score(result: Result, *, complete: bool = True) -> str:
+    """Points reached of points there are; what is not decided has reached neither."""
+    decided = complete or result.verdict.status is Status.FAIL
+    open_ = result.verdict.status is Status.INCONCLUSIVE or not decided
+    return f"{'-' if open_ else result.awarded}/{result.points}"
 
 
 def origin(result: Result) -> str:
@@ -197,22 +262,39 @@ def origin(result: Result) -> str:
     return plain(" · ".join(filter(None, (result.guarantee, result.test, seed))))
 
 
-def environment(grade: Grade) -> str:
+def environment(grade: Grade, asked: Asked = NOTHING_ELSE) -> str:
     """Where it ran, in one line."""
     engine = " ".join(filter(None, (grade.engine, grade.broker_version)))
     parts = [
+        "visible tests only" if asked.visible else "",
         f"{engine} ({grade.provider})" if grade.provider else engine,
         f"{grade.isolation} isolation" if grade.isolation else "",
-        f"seeds {', '.join(map(str, grade.seeds))}" if grade.seeds else "",
+        _seeds(grade, asked),
     ]
     return plain(" · ".join(filter(None, parts)))
 
 
-def summary(grade: Grade) -> str:
-    """Points, guarantees kept and time, in one line."""
+def _seeds(grade: Grade, asked: Asked) -> str:
+    if not grade.seeds:
+        return ""
+    said = f"{'seed' if len(grade.seeds) == 1 else 'seeds'} {', '.join(map(str, grade.seeds))}"
+    if grade.complete and grade.status is Status.FAIL and len(grade.seeds) < len(asked.seeds):
+        said += f" (stopped at the first seed that fails; {len(asked.seeds)} seeds make a pass)"
+    return said
+
+
+def summary(grade: Grade, asked: Asked = NOTHING_ELSE) -> str:
+    """What it comes to and how long it took, in one line. What decides nothing has no score."""
     kept = sum(result.verdict.status is Status.PASS for result in grade.results)
-    total = len(grade.results) + len(not_judged(grade))
+    total = len(grade.results) + len(() if asked.visible else not_judged(grade))
+    took = f"{grade.duration_s:.1f} s"
+    if not grade.complete:
+        broken = sum(result.verdict.status is Status.FAIL for result in grade.results)
+        so_far = f"{broken} failed, the others are open" if broken else "nothing is decided yet"
+        return f"interrupted: {so_far} · {took}"
+    if asked.visible:
+        return f"visible tests only: {kept} of {total} guarantees kept, the full check decides · {took}"
     return (
         f"{grade.points} of {grade.points_possible} points · "
-        f"{kept} of {total} guarantees kept · {grade.duration_s:.1f} s"
+        f"{kept} of {total} guarantees kept · {took}"
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from autograder import cli
+from autograder.report import commands
 from autograder.tests.authoring import course
 
 
@@ -23,6 +24,7 @@ def exercise(tmp_path, monkeypatch):
     """A complete exercise; the working directory is its course."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(commands, "program", lambda: "ackademy")
     return course.write(tmp_path)
 
 

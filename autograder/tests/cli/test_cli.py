@@ -87,6 +87,46 @@ def test_the_next_command_follows_what_happened(run, grades):
     assert "Next: ackademy list" in run().out
 
 
+def test_an_interrupted_check_is_not_progress(run, grades, tmp_path):
+    grades(passed(), failed("late"))
+    run("check")
+    before = progress.path(tmp_path).read_text()
+
+    grades(passed(), passed(), complete=False)
+    ran = run("check")
+
+    assert ran.code == 130
+    assert "points" not in ran.out
+    assert progress.path(tmp_path).read_text() == before
+
+
+def test_when_all_has_passed_nothing_is_suggested_again(run, grades):
+    grades(passed(), passed())
+    assert run("check").out.endswith(f"Next:  ackademy check {course.NAME} --engine kafka\n")
+    assert run("check", "--engine", "kafka").out.endswith("Next:  ackademy list\n")
+
+    assert "has passed on every engine" in run().out
+    assert "Next: ackademy list" in run().out
+    assert run("hint").err.splitlines()[-1] == "Next: ackademy list"
+
+    grades(passed(), inconclusive("slow"))
+    run("check")
+    assert "Next: ackademy list" in run().out  # what cannot tell takes nothing away
+
+
+def test_visible_tests_neither_pass_nor_take_a_pass_away(run, grades, tmp_path):
+    grades(passed(), passed())
+    ran = run("check", "--visible")
+    assert "visible tests only" in ran.out
+    assert "points" not in ran.out
+    assert ran.out.endswith(f"Next:  ackademy check {course.NAME} --engine nats\n")
+    assert "pass, visible tests only" in run().out
+
+    run("check")
+    run("check", "--visible")
+    assert progress.read(tmp_path).of(course.NAME).passed
+
+
 def test_list_shows_every_exercise_and_how_far_one_is(run, grades, tmp_path):
     assert "not checked" in run("list").out
 
@@ -123,9 +163,9 @@ def test_list_with_a_name_shows_its_guarantees(run, grades):
         ((passed(), failed("late")), {}, 1),
         ((passed(), inconclusive("slow")), {}, 4),
         ((), {"problem": Problem("no-run", "There is no run.")}, 1),
-        ((passed(),), {"complete": False}, 4),
-        ((failed("lost"),), {"complete": False}, 1),
-        ((), {"complete": False}, 4),
+        ((passed(),), {"complete": False}, 130),
+        ((failed("lost"),), {"complete": False}, 130),
+        ((), {"complete": False}, 130),
         (
             (),
             {"raises": GraderError("The broker died.", next_command="ackademy brokers status")},
@@ -254,10 +294,10 @@ def test_each_hint_goes_one_rung_further(run, grades):
 
     first, second, third, fourth = (run("hint") for _ in range(4))
 
-    assert "no_message_is_lost, hint 1 of 3" in first.out
+    assert "ack_follows_work, hint 1 of 3" in first.out
     assert "Why?" in first.out
-    assert "Also failing: ack_follows_work" in first.out
-    assert "More: ackademy hint no_message_is_lost" in first.out
+    assert "Also failing: no_message_is_lost" in first.out
+    assert "More: ackademy hint ack_follows_work" in first.out
     assert "hint 2 of 3" in second.out
     assert "ack()" in third.out
     assert "That was the last hint." in third.out
@@ -272,6 +312,29 @@ def test_a_hint_for_a_guarantee_by_name_and_a_rung_by_number(run, grades):
     grades(failed("lost"), passed())
     run("check")
     assert "no_message_is_lost, hint 1 of 3" in run("hint", "worker_pool").out
+
+
+@pytest.mark.parametrize("part", ["follows", "ack-follows", "ACK_FOLLOWS"])
+def test_a_unique_part_of_a_guarantees_name_does(run, grades, part):
+    assert "ack_follows_work, hint 1 of 3" in run("hint", part).out
+
+
+def test_a_mistyped_guarantee_gets_the_nearest(run, grades):
+    ran = run("hint", "no_mesage_is_lost")
+    assert ran.code == 2
+    assert "Did you mean no_message_is_lost?" in ran.err
+    assert ran.err.splitlines()[-1] == "Next: ackademy hint no_message_is_lost"
+
+    several = run("hint", "o")
+    assert several.code == 2 or "hint 1 of 3" in several.out
+    assert "No exercise is called 'xyzzy'" in run("hint", "xyzzy").err
+
+
+def test_a_folder_for_a_report_is_answered_with_a_file_in_it(run, grades, tmp_path):
+    ran = run("check", "--html", str(tmp_path))
+    assert ran.err.splitlines()[-1] == (
+        f"Next: ackademy check {course.NAME} --html {tmp_path / 'grade.html'}"
+    )
 
 
 def test_after_a_pass_there_is_nothing_to_hint_at(run, grades):
@@ -356,7 +419,7 @@ class TestKafkaDownload:
         assert not self.fetched
         assert ran.err.splitlines()[-1] == "Next: ackademy brokers install kafka"
 
-    @pytest.mark.parametrize(("answer", "code"), [(True, 0), (False, 3)])
+    @pytest.mark.parametrize(("answer", "code"), [(True, 0), (False, 2)])
     def test_a_person_is_asked(self, run, monkeypatch, answer, code):
         monkeypatch.setattr(serving, "_somebody_is_there", lambda: True)
         monkeypatch.setattr(serving.typer, "confirm", lambda *_args, **_options: answer)
@@ -401,7 +464,7 @@ def test_drill_counts_and_writes(run, brokerless, tmp_path):
     )  # fmt: skip
 
     assert ran.code == 0
-    assert "4 gradings, 8 verdicts: 0 false fail" in ran.out
+    assert "4 runs, 8 verdicts: 0 false fail" in ran.out
     assert [each["engine"] for each in json.loads((tmp_path / "d.json").read_text())] == [
         "nats",
         "kafka",
@@ -481,3 +544,74 @@ def test_ctrl_c_ends_with_130_and_one_word(exercise, tmp_path):
 
     assert ran.returncode == 130
     assert said == "Interrupted.\n"
+
+
+ENV = {"PYTHONPATH": str(Path(__file__).parents[3]), "COLUMNS": "200"}
+
+
+def test_a_second_ctrl_c_does_not_disturb_cleaning_up(exercise, tmp_path):
+    program = (
+        "import asyncio, time\nfrom autograder import cli, progress\n"
+        "async def wait():\n"
+        "    try:\n        print('ready', flush=True)\n        await asyncio.sleep(60)\n"
+        "    finally:\n        print('cleaning', flush=True)\n        await asyncio.sleep(0.5)\n"
+        "        print('clean', flush=True)\n"
+        "progress.read = lambda root: asyncio.run(wait())\ncli.main()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "list"],
+        cwd=tmp_path, env={**os.environ, **ENV}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as ran:  # fmt: skip
+        assert ran.stdout.readline() == "ready\n"
+        ran.send_signal(signal.SIGINT)
+        assert ran.stdout.readline() == "cleaning\n"
+        for _ in range(3):
+            ran.send_signal(signal.SIGINT)
+        out, said = ran.communicate(timeout=20)
+
+    assert out == "clean\n"
+    assert ran.returncode == 130
+    assert said == "Interrupted.\n"
+
+
+def test_ctrl_c_during_the_imports_is_no_traceback(exercise, tmp_path):
+    program = (
+        "import sys, time\nfrom autograder import cli\n"
+        "class Slow:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer':\n            print('ready', flush=True)\n            time.sleep(60)\n"
+        "sys.meta_path.insert(0, Slow())\ncli.main()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "list"],
+        cwd=tmp_path, env={**os.environ, **ENV}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as ran:  # fmt: skip
+        assert ran.stdout.readline() == "ready\n"
+        ran.send_signal(signal.SIGINT)
+        _, said = ran.communicate(timeout=20)
+
+    assert ran.returncode == 130
+    assert said == "Interrupted.\n"
+
+
+def test_a_reader_that_has_gone_costs_neither_code_nor_progress(exercise, tmp_path):
+    program = (
+        "import sys\nfrom autograder import cli, grading\n"
+        "from autograder.model import Grade, Result, failed\n"
+        "def grade(exercise, submission, **options):\n"
+        "    found = [Result(n, 'S.', p, failed('late'), 1, 'test_a', 1) for n, p in exercise.points.items()]\n"
+        "    return Grade(exercise, submission, 'ab', 'nats', 'embedded', '2', 'plain', (1,), tuple(found))\n"
+        "grading.grade = grade\ncli.main()\n"
+    )
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as gone:
+        ran = subprocess.run(
+            [sys.executable, "-c", program, "check", "--json", "grade.json"],
+            cwd=tmp_path, env={**os.environ, **ENV}, stdout=gone, stderr=subprocess.PIPE, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert (tmp_path / "grade.json").is_file()
+    assert progress.read(tmp_path).of(course.NAME).failing

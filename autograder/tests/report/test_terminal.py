@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from autograder.model import Status
+from autograder import report
+from autograder.model import Status, failed, passed
 from autograder.report.terminal import render
 from autograder.report.timeline_text import ASCII, BOX
+from autograder.report.words import NOTHING_ELSE, Asked
 from autograder.tests.report import samples
 
 ALL = [
@@ -21,10 +25,13 @@ ALL = [
 ]
 
 
-def told(grade, width=80, *, encoding="utf-8", verbose=False, **options):
+ROOT = Path(report.__file__).resolve().parents[1]
+
+
+def told(grade, width=80, *, encoding="utf-8", verbose=False, asked=NOTHING_ELSE, **options):
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="\n")
-    render(grade, Console(file=file, width=width, **options), verbose=verbose)
+    render(grade, Console(file=file, width=width, **options), verbose=verbose, asked=asked)
     file.flush()
     return raw.getvalue().decode(encoding)
 
@@ -58,7 +65,7 @@ def test_failures_of_one_reason_are_told_once():
     names = ["no_message_is_lost", "ack_follows_work", "pool_is_used"]
     text = told(samples.grade(*(samples.result(name, verdict, history) for name in names)))
     assert text.count("run() raised ValueError because one message failed") == 1
-    assert "For the same reason: ack_follows_work, pool_is_used\n" in text
+    assert "For the same reason: pool_is_used, no_message_is_lost\n" in text
     assert text.count("ackademy hint") == 2  # in the story and at the end
 
 
@@ -72,7 +79,7 @@ def test_every_guarantee_has_one_line_and_the_end_says_what_next():
     lines = told(samples.mixed()).rstrip("\n").split("\n")
     board, verdict, command = lines[-12:-3], lines[-2], lines[-1]
     assert [line[:6] for line in board].count("✓ PASS") == 4
-    assert [line[:6] for line in board].count("? ????") == 1
+    assert [line[:6] for line in board].count("? ----") == 1
     assert board[0] == (
         "✓ PASS  Every message the broker confirmed is processed at least once.       3/3"
     )
@@ -84,15 +91,18 @@ def test_a_pass_is_short():
     text = told(samples.all_pass())
     assert len(text.split("\n")) <= 20
     assert "✓ PASS  20 of 20 points" in text
-    assert text.endswith("Next:  ackademy list\n")
+    assert text.endswith("--engine kafka\n")
+    done = told(samples.all_pass(), asked=Asked(passed=("nats", "kafka")))
+    assert done.endswith("Next:  ackademy list\n")
 
 
 def test_inconclusive_is_neither():
     text = told(samples.undecided())
-    assert "? ????  Every message the broker confirmed" in text
+    assert "? ----  Every message the broker confirmed" in text
+    assert "? INCONCLUSIVE  no_message_is_lost: not put to the test: 12 messages" in text
+    assert "Again:" not in text
     assert "-/3" in text
     assert "time ran out" in text
-    assert "? ???? inconclusive" in text
     assert "ackademy hint" not in text
 
 
@@ -106,14 +116,71 @@ def test_a_problem_is_told_once():
 
 def test_an_interrupted_grade_says_so():
     text = told(samples.interrupted())
-    assert "Interrupted: judged so far." in text
+    assert "Interrupted: this decides nothing." in text
     assert "  ----  pool_is_used: not judged" in text
-    assert "? ???? interrupted  8 of 20 points" in text
+    assert "? INCONCLUSIVE  interrupted: nothing is decided yet · 12.3 s" in text
+    assert "PASS" not in text
+    assert "points" not in text
+
+
+def test_an_interrupted_grade_keeps_what_is_certain():
+    text = told(replace(samples.mixed(), complete=False))
+    assert "✗ FAIL  interrupted: 4 failed, the others are open" in text
+    assert "not put to the test" not in text
+
+
+def test_visible_tests_are_no_grade():
+    asked = Asked(visible=True)
+    text = told(samples.all_pass(), asked=asked)
+    assert "visible tests only · nats" in text
+    assert "points" not in text
+    assert "the full check decides" in text
+    assert text.endswith("Next:  ackademy check 03_concurrency/01_worker_pool --engine nats\n")
+    assert "--visible --seed 2" in told(samples.mixed(), asked=asked)
+
+
+def test_one_seed_says_why_it_was_one():
+    one = replace(samples.mixed(), seeds=(1,))
+    assert "seed 1 (stopped at the first seed that fails; 3 seeds make a pass)" in told(
+        one, 200, asked=Asked(seeds=(1, 2, 3))
+    ).replace("\n", " ")
+    assert "stopped at" not in told(one, asked=Asked(seeds=(1,)))
+
+
+def test_a_loss_is_told_after_what_failed_beside_it():
+    history, verdict = samples.ack_first()
+    lost = failed("1 message was lost.")
+    results = [
+        samples.result("no_message_is_lost", lost, history),
+        samples.result("ack_follows_work", verdict, history),
+        samples.result("pool_is_used", passed()),
+    ]
+    text = told(samples.grade(*results))
+    assert text.index("acknowledged only after") < text.index("1 message was lost")
+    assert text.endswith("Next:  ackademy hint ack_follows_work\n")
+    alone = told(samples.grade(results[0], results[2]))
+    assert alone.endswith("Next:  ackademy hint no_message_is_lost\n")
+
+
+def test_the_first_drawing_has_a_legend_of_what_it_uses():
+    text = told(samples.mixed())
+    assert text.count("○ taken, ✓ acked") == 1
+    assert "shows the failure" in text
+
+
+def test_a_long_last_line_of_output_is_whole_and_frames_of_ours_are_not_shown():
+    warning = "/course/worker_pool.py:12: RuntimeWarning: coroutine 'handle_the_message' was never awaited"
+    ours = f'  File "{ROOT / "subject" / "host.py"}", line 3, in run\n    await ours()\n'
+    output = f"Traceback (most recent call last):\n{ours}ValueError: x\n{warning}\n"
+    text = told(replace(samples.mixed(), output=output))
+    shown = text[text.index("Your program printed") : text.index("✓ PASS")]
+    assert "was never awaited" in " ".join(shown.replace("  | ", "").split())
+    assert "ours()" not in shown
 
 
 def test_an_empty_grade_is_no_pass():
     text = told(samples.grade())
-    assert "? ????" in text
+    assert "? INCONCLUSIVE" in text
     assert "PASS" not in text
 
 

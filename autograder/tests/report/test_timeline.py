@@ -162,7 +162,7 @@ def test_rows_say_what_waiting_came_to():
         ]
     )
     assert [row.caption for row in layout.rows] == [
-        "waited for 4 running, saw 1: nothing moved any more (36 buffered, 1 in hand)",
+        "waited for 4 running, saw 1: nothing moved any more (36 waiting in the client, 1 in hand)",
         "waited for returned",
         "waited for something else",
         "waited for",
