@@ -23,6 +23,7 @@ from autograder.exam import Exam, ScenarioOver, Zygote, declared_by, isolation_h
 from autograder.exam.engines import open_engine
 from autograder.grading import verdicts
 from autograder.model import AckademyError, Exercise, GraderError, Result, Status
+from autograder.report.commands import typed
 
 REQUIRED = "ACKADEMY_REQUIRE_ENGINES"
 _BENCH = pytest.StashKey["Bench"]()
@@ -46,10 +47,10 @@ class Bench:
         found = self._servers[engine]
         if isinstance(found, Server):
             return found
-        reason = f"{engine}: {found.sentence} Next: {found.next_command}"
         if engine in required_engines():
-            pytest.fail(f"required but not available: {reason}", pytrace=False)
-        pytest.skip(reason)
+            pytest.fail(f"required but not available: {engine}: {_why(found)}", pytrace=False)
+        # one short reason for all: pytest folds equal ones of a file, the summary has the rest
+        pytest.skip(f"{engine} is not available, see `engines` below")
 
     def zygote(self, engine: str) -> Zygote:
         """The zygote of this engine, ready to fork."""
@@ -65,11 +66,16 @@ class Bench:
             if isinstance(found, Server):
                 yield f"ran on {engine} {found.version} ({found.provider})"
             else:
-                yield f"{engine} is not available: {found.sentence} Next: {found.next_command}"
+                yield f"{engine} is not available: {_why(found)}"
 
     def close(self) -> None:
         """Stop what was started."""
         self._stack.close()
+
+
+def _why(error: AckademyError) -> str:
+    """A reason in lines of its own, with the command that mends it at the end."""
+    return typed(error.sentence + (f"\nNext: {error.next_command}" if error.next_command else ""))
 
 
 def required_engines() -> set[str]:

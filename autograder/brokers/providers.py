@@ -200,7 +200,7 @@ def named(engine: str, name: str) -> Provider:
     known = ", ".join(provider.name for provider in providers(engine))
     raise UsageError(
         f"There is no provider {name!r} for {engine}. There are: {known}.",
-        next_command=f"ackademy check --engine {engine} --provider embedded",
+        next_command="ackademy brokers status",
     )
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-EXIT_CODES = "Exit codes: 0 pass, 1 fail, 2 usage, 3 our fault, 4 inconclusive, 130 interrupted."
+EXIT_CODES = "Exit codes: 0 pass, 1 fail, 2 usage, 3 our fault, 4 inconclusive, 130 interrupted (nothing is decided)."
 
 app = typer.Typer(
     name="ackademy",

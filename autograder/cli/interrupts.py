@@ -18,7 +18,10 @@ _NUDGE = signal.SIGURG  # ignored by default: it only ends a system call that wa
 
 @contextlib.contextmanager
 def first_only() -> Iterator[None]:
-    """Let one SIGINT through inside the block. Nothing changes where SIGINT is ignored already."""
+    """Let one SIGINT through inside the block. Nothing changes where SIGINT is ignored already.
+
+    After one has come SIGINT stays blocked: what is left of the process is its end.
+    """
     main = threading.main_thread()
     if threading.current_thread() is not main or signal.getsignal(signal.SIGINT) in {
         signal.SIG_IGN,
@@ -26,16 +29,15 @@ def first_only() -> Iterator[None]:
     }:
         yield
         return
-    closing = threading.Event()
+    closing, heard = threading.Event(), threading.Event()
 
     def listen() -> None:
-        heard = False
         while True:
             signal.sigwait({signal.SIGINT})
             if closing.is_set():
                 return
-            if not heard:
-                heard = True
+            if not heard.is_set():
+                heard.set()
                 _thread.interrupt_main(signal.SIGINT)
                 signal.pthread_kill(main.ident or 0, _NUDGE)
 
@@ -49,5 +51,6 @@ def first_only() -> Iterator[None]:
         closing.set()
         signal.pthread_kill(listener.ident or 0, signal.SIGINT)
         listener.join()
-        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+        if not heard.is_set():
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         signal.signal(_NUDGE, nudged)

@@ -85,8 +85,10 @@ def listing(name: str | None) -> None:
         return
     exercises, errors = catalog.load_all(root)
     table = Table(box=None, pad_edge=False)
-    for column in ("exercise", "title", "engines", "last check"):
-        table.add_column(column)
+    # a name is there to be typed: never cut
+    table.add_column("exercise", min_width=max((len(each.path) for each in exercises), default=0))
+    for column in ("title", "engines", "last check"):
+        table.add_column(column, overflow="fold")
     for each in exercises:
         record = done.of(each.path)
         table.add_row(Text(each.path), Text(each.title), " ".join(each.engines), _badge(record))
@@ -104,7 +106,8 @@ def _one(console: Out, exercise: Exercise, done: Progress) -> None:
     if record.status is not None:
         console.print(f"Last check: {_told(exercise, record)}", markup=False)
     table = Table(box=None, pad_edge=False)
-    for column in ("guarantee", "points", "last check", "hints taken"):
+    table.add_column("guarantee", min_width=max(map(len, exercise.points)))
+    for column in ("points", "last check", "hints taken"):
         table.add_column(column)
     for guarantee, points in exercise.points.items():
         status = record.verdicts.get(guarantee)

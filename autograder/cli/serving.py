@@ -64,10 +64,21 @@ def status() -> None:
         chosen = next((name for name, missing in offers.items() if missing is None), None)
         console.print(f"\n{engine}: {f'a check uses {chosen}' if chosen else 'not to be had here'}")
         for name, missing in offers.items():
-            told = typed(f"{missing.sentence} ({missing.next_command})") if missing else "ready"
-            console.print(f"  {name:<10} {told}", markup=False, soft_wrap=True)
+            for place, line in enumerate(_told(missing, chosen)):
+                console.tell(f"  {'' if place else name:<10} {line}")
     if not found.servers:
         console.tell("\nNext: ackademy brokers up nats")
+
+
+def _told(missing: brokers.Missing | None, chosen: str | None) -> list[str]:
+    """What a provider is good for: what it lacks, and below it the command, if that is of use.
+
+    A command that uses another provider is none for this one.
+    """
+    if missing is None:
+        return ["ready"]
+    use = missing.next_command and not (chosen and "--provider" in missing.next_command)
+    return [missing.sentence, *([f"to have it: {missing.next_command}"] if use else [])]
 
 
 def install(engine: str) -> None:

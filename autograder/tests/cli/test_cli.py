@@ -615,3 +615,21 @@ def test_a_reader_that_has_gone_costs_neither_code_nor_progress(exercise, tmp_pa
     assert (ran.returncode, ran.stderr) == (1, "")
     assert (tmp_path / "grade.json").is_file()
     assert progress.read(tmp_path).of(course.NAME).failing
+
+
+def test_what_brokers_status_suggests_is_of_use_for_that_provider(run, monkeypatch):
+    lacks = serving.brokers.Missing("there is none", "ackademy check --provider embedded")
+    other = serving.brokers.Missing("it is not set", "export X=1")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(serving.brokers, "engines", lambda: ("nats",))
+    monkeypatch.setattr(
+        serving.brokers,
+        "available",
+        lambda _engine: {"external": other, "embedded": None, "local": lacks},
+    )
+
+    out = run("brokers", "status").out
+
+    assert "  embedded   ready\n" in out
+    assert "  external   it is not set\n             to have it: export X=1\n" in out
+    assert "--provider embedded" not in out
