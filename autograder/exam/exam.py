@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from autograder.exam.engines import Engine
+from autograder.exam.engines import PATIENCE_S, Engine
 from autograder.exam.orders import Order, make_orders
 from autograder.exam.process import Subject, Zygote
 from autograder.exam.run import Run
 from autograder.model import BrokerState, Event, History
 from autograder.subject.work import Work
+
+T = TypeVar("T")
 
 
 class Exam:
@@ -38,6 +42,7 @@ class Exam:
         self.exercise = exercise
         self.more_ports = more_ports  # what a client may have to reach beside the URL's port
         self.random = random.Random(f"{exercise} {test} {seed}")  # noqa: S311 - repeatable, not secret
+        self.timer: asyncio.Timeout | None = None  # ends the scenario; see `of_broker`
         self.histories: list[History] = []
         self.output = ""
         self.notices: list[str] = []
@@ -68,6 +73,21 @@ class Exam:
         `stop_first`: the stop event is set before the student's function is called.
         """
         return Run(self, workers=workers, prefetch=prefetch, proxy=proxy, stop_first=stop_first)
+
+    async def of_broker(self, work: Awaitable[T]) -> T:
+        """Await something of the broker's. The time it takes is not the submission's."""
+        timer = self.timer
+        deadline = timer.when() if timer is not None and not timer.expired() else None
+        if timer is None or deadline is None:
+            return await work
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        timer.reschedule(deadline + 2 * PATIENCE_S)  # the engine gives up by itself before that
+        try:
+            return await work
+        finally:
+            if not timer.expired():
+                timer.reschedule(deadline + clock() - began)
 
     def workspace(self) -> Path:
         """A fresh copy of the submission for one run."""

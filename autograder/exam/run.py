@@ -50,7 +50,7 @@ class Run:
     # --- life cycle -------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self._lane = await self._exam.engine.open_lane(self._exam.test)
+        self._lane = await self._exam.of_broker(self._exam.engine.open_lane(self._exam.test))
         if self._wants_proxy:
             address = urlsplit(f"//{self._lane.url.rpartition('/')[2]}")
             self._proxy = FaultProxy(
@@ -75,7 +75,7 @@ class Run:
                 await self._proxy.close()
             if self._lane is not None:
                 with suppress(GraderError):  # the names are unguessable: a left-over hurts nobody
-                    await self._exam.engine.drop_lane(self._lane)
+                    await self._exam.of_broker(self._exam.engine.drop_lane(self._lane))
 
     async def _let_it_close(self) -> None:
         """A subject whose function came back is closing its connection: settlements may be on it."""
@@ -177,7 +177,7 @@ class Run:
         if subject.exit_code in {host.EXIT_NO_BROKER, host.EXIT_BUG}:
             last = subject.printed.text().strip().splitlines()[-1:]
             raise GraderError(f"The subject could not be started: {' '.join(last)}")
-        await self._exam.engine.expire(self.lane)
+        await self._exam.of_broker(self._exam.engine.expire(self.lane))
 
     # --- messages and gates -----------------------------------------------------------------
 
@@ -186,7 +186,9 @@ class Run:
         for order in orders:
             self.recorder.note(Kind.PUBLISHED, message=order.id, key=order.key)
         keys = {order.id: order.key for order in orders}
-        for confirmed in await self._exam.engine.publish(self.lane, [o.outgoing for o in orders]):
+        outgoing = [order.outgoing for order in orders]
+        publishing = self._exam.engine.publish(self.lane, outgoing)
+        for confirmed in await self._exam.of_broker(publishing):
             self.recorder.note(Kind.CONFIRMED, message=confirmed, key=keys[confirmed])
 
     async def hold(self, match: Match = None, *, key: str | None = None) -> None:
@@ -224,7 +226,7 @@ class Run:
 
     async def broker_state(self) -> BrokerState:
         """What the broker says about this run's messages now."""
-        return await self._exam.engine.state(self.lane)
+        return await self._exam.of_broker(self._exam.engine.state(self.lane))
 
     @property
     def alive(self) -> bool:
@@ -284,7 +286,7 @@ class Run:
         self._through().cut()
         self._fault("cut")
         self.recorder.connections_at_cut = self.recorder.beat.connections
-        await self._exam.engine.disown(self.lane)
+        await self._exam.of_broker(self._exam.engine.disown(self.lane))
 
     def stall(self) -> None:
         """No byte passes any more between subject and broker, in silence."""

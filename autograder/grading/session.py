@@ -40,7 +40,7 @@ class Session:
             exercise=self.exercise.path,
         )
         try:
-            async with asyncio.timeout(self.exercise.timeout_s):
+            async with asyncio.timeout(self.exercise.timeout_s) as exam.timer:
                 await scenario.function(exam)
         except ScenarioOver:
             pass  # the history says why

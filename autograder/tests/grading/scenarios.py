@@ -19,5 +19,6 @@ async def test_held_for_ever(exam):
         await run.hold()
         await run.publish(exam.messages(1))
         await run.until(running=1)
+        await run.pause()  # a pool that is held would soon be judged as standing
         print("HELD", flush=True)
         await run.until(settled=1, timeout_s=3600)
