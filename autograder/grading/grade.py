@@ -188,7 +188,7 @@ def _results(
         each for each in verdicts.results(exercise, collected.judged) if each.guarantee in declared
     ]
     if problem is None or collected.judged:
-        return tuple(found)
+        return verdicts.put_to_the_test(found, collected.judged)
     broken = Verdict(Status.FAIL, problem.sentence)
     return tuple(Result(each.guarantee, each.sentence, each.points, broken, 0) for each in found)
 

@@ -34,10 +34,14 @@ def judge(declared: Sequence[Guarantee], histories: Iterable[History]) -> list[J
 
 def results(exercise: Exercise, judged: Sequence[Judged]) -> tuple[Result, ...]:
     """One result for each guarantee that the exercise gives points for, in its order."""
-    found = [_result(name, points, judged) for name, points in exercise.points.items()]
-    if not any(each.history.of(Kind.FINISHED) for each in judged):
-        found = [_untested(each) for each in found]
-    return tuple(found)
+    return tuple(_result(name, points, judged) for name, points in exercise.points.items())
+
+
+def put_to_the_test(found: Sequence[Result], judged: Sequence[Judged]) -> tuple[Result, ...]:
+    """The results of a whole grade, without passes for promises that were kept by doing nothing."""
+    if any(each.history.of(Kind.FINISHED) for each in judged):
+        return tuple(found)
+    return tuple(_untested(each) for each in found)
 
 
 def _untested(result: Result) -> Result:

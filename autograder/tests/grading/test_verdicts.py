@@ -7,8 +7,18 @@ from pathlib import Path
 import pytest
 
 from autograder.checks import pool  # noqa: F401 - fills the catalogue
-from autograder.grading.verdicts import Judged, results
-from autograder.model import Event, Exercise, History, Kind, Status, Verdict, failed, inconclusive, passed  # fmt: skip
+from autograder.grading.verdicts import Judged, put_to_the_test, results
+from autograder.model import (  # fmt: skip
+    Event,
+    Exercise,
+    History,
+    Kind,
+    Status,
+    Verdict,
+    failed,
+    inconclusive,
+    passed,
+)
 
 NAME = "stop_means_no_new_work"
 EXERCISE = Exercise("a/b", "t", "port", "m", "run", ("nats",), 5, {NAME: 2}, Path(), Path())
@@ -21,7 +31,7 @@ def judged(verdict: Verdict, *events: Event, truncated: bool = False) -> Judged:
 
 
 def status(*runs: Judged) -> Status:
-    (result,) = results(EXERCISE, runs)
+    (result,) = put_to_the_test(results(EXERCISE, runs), runs)
     return result.verdict.status
 
 
