@@ -46,7 +46,7 @@ class Kind(StrEnum):
     SETTLED_TWICE = "settled twice"  # it raised AlreadySettled
 
     # the student's consumer as a whole
-    STOP_SET = "stop set"  # the stop event was set
+    STOP_SET = "stop set"  # the stop event was set; detail: `BY_THE_MODULE` if nobody had asked
     STOP_IN_FORCE = "stop in force"  # a few loop turns later: takes from here on are new work
     SOURCE_STOPPED = "source stopped"  # stop_receiving() was called
 
@@ -55,6 +55,9 @@ class Kind(StrEnum):
     RELEASED = "released"  # a gate was opened; detail: what was released
     BREAK = "break"  # the subject stands still at a labelled point; detail: "finished 10"
     EXPECTED = "expected"  # a condition the scenario waited for; detail: see `Wait`
+
+
+BY_THE_MODULE = "by the module"  # detail of a `STOP_SET` that nobody asked for
 
 
 class Wait(StrEnum):

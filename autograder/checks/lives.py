@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from autograder.model import History, Kind
+from autograder.model import BY_THE_MODULE, History, Kind
 
 NEVER = sys.maxsize
 """A place after every event: what has not happened is later than all that has."""
@@ -84,6 +84,8 @@ def read_lives(history: History) -> Lives:
         life = lives.setdefault(process, Life(process, place))
         if event.kind is Kind.FAULT:
             field = _FAULTS.get(event.detail.partition(" ")[0])
+        elif event.kind is Kind.STOP_SET and event.detail == BY_THE_MODULE:
+            field = None  # the pool gave up by itself: nobody told it to
         else:
             field = _FIELDS.get(event.kind)
         if field:

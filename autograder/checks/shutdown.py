@@ -104,7 +104,7 @@ def shutdown_drains_in_flight(history: History) -> Verdict:
     not, as long as handlers end by themselves; a settlement that fails because the connection is
     gone; a permanent failure that is given up. A kill ends the duty. While the examiner holds a
     handler at a gate, nobody has to return. Cancelling run() leaves a smaller duty, gates or not: to
-    come to an end, and to leave no task behind.
+    come to an end by letting the CancelledError out, and to leave no task behind.
     """
     lives = read_lives(history)
     done = asked = 0
@@ -227,6 +227,13 @@ def _cancelled_run(history: History, life: Life) -> Verdict | None:
                 witness(history, [fault, *_last_of(history, life, each.place), each.place]),
                 "Is the CancelledError caught somewhere and not raised again, so that a loop goes on?",
             )
+    if life.returned < life.killed and life.returned == life.over:
+        return failed(
+            f"run() was cancelled at {moment(history, fault)} and returned at "
+            f"{moment(history, life.returned)} as if it had not been: CancelledError has to come out.",
+            witness(history, [fault, *_last_of(history, life, life.returned), life.returned]),
+            "Is the CancelledError caught, or taken for a wish to stop, and not raised again?",
+        )
     return _left_behind(history, life, fault) if life.over < life.killed else None
 
 

@@ -136,14 +136,14 @@ class Host:
         loop = asyncio.get_running_loop()
         self._reporter.use_loop(loop)
         loop.set_task_factory(self._remember_task)
-        loop.add_signal_handler(signal.SIGTERM, self._stop.set)
+        loop.add_signal_handler(signal.SIGTERM, self._stop.ask)
         loop.add_reader(self._channel, self._read_orders)
         lane = Lane(**self._job["lane"])
         try:
             async with open_source(self._job["engine"], lane, prefetch=self._job["prefetch"]) as source:  # fmt: skip
                 self._beat(source)
                 if self._job["stop_first"]:
-                    self._stop.set()
+                    self._stop.ask()
                 await self._call(function, source)
         except OSError as error:
             print(f"ackademy: no connection to the broker: {error}", file=sys.stderr)

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Self
 
 from autograder.messaging import AlreadySettled, Message, SettleFailed, Source
-from autograder.model import Kind
+from autograder.model import BY_THE_MODULE, Kind
 from autograder.subject.reporter import Reporter
 
 TURNS_OF_GRACE = 10  # loop turns a take may need to notice that stop was set
@@ -28,7 +28,7 @@ class Book:
 class RecordedMessage:
     """One delivery, reported: a `Message` that also knows its number in this process."""
 
-    __slots__ = ("_book", "_inner", "_reporter", "_settle_called", "delivery")
+    __slots__ = ("__weakref__", "_book", "_inner", "_reporter", "_settle_called", "delivery")
 
     def __init__(self, inner: Message, reporter: Reporter, book: Book) -> None:
         self._inner = inner
@@ -145,10 +145,18 @@ class StopEvent(asyncio.Event):
     def __init__(self, reporter: Reporter) -> None:
         super().__init__()
         self._reporter = reporter
+        self._asked = False
 
     def set(self) -> None:
-        """Set it; the first time, report it and start counting turns."""
+        """Set by the student's own code: reported as that, for nobody has asked the pool to stop."""
         if not self.is_set():
+            self._reporter.event(Kind.STOP_SET, detail=BY_THE_MODULE)
+            super().set()
+
+    def ask(self) -> None:
+        """Set by whoever runs the pool; the first time, report it and start counting turns."""
+        if not self._asked:
+            self._asked = True
             self._reporter.event(Kind.STOP_SET)
             super().set()
             self._after_turns(TURNS_OF_GRACE, lambda: self._reporter.event(Kind.STOP_IN_FORCE))

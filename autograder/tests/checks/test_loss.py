@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from autograder.checks.pool import no_message_is_lost
-from autograder.model import Kind, Status
+from autograder.model import BY_THE_MODULE, Kind, Status
 from autograder.tests.checks.build import Story, names
 
 
@@ -232,3 +232,13 @@ def test_the_witness_of_a_standing_pool_is_the_message_that_is_stuck():
     assert verdict.status is Status.FAIL
     assert {event.message for event in verdict.witness} == {"a", ""}
     assert [event.kind for event in verdict.witness][:3] == [Kind.TAKEN, Kind.STARTED, Kind.FAILED]
+
+
+def test_a_pool_that_stops_itself_leaves_its_messages_waiting():
+    story = Story().publish("a", "b").begin().handle("a")
+    story.say(Kind.STOP_SET, detail=BY_THE_MODULE).say(Kind.RUN_RETURNED)
+    verdict = judged(story, waiting=1, unsettled=0)
+    assert verdict.status is Status.FAIL
+    assert "nobody had asked it to stop" in verdict.observed
+    asked = Story().publish("a", "b").begin().handle("a").say(Kind.STOP_SET).say(Kind.RUN_RETURNED)
+    assert judged(asked, waiting=1, unsettled=0).status is Status.PASS

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from autograder.exam import Exam, ScenarioOver
-from autograder.model import GraderError, Kind
+from autograder.model import BY_THE_MODULE, GraderError, Kind
 
 from .conftest import MakeExam
 
@@ -153,6 +153,34 @@ async def test_stop_may_come_before_the_start(make_exam: MakeExam):
         await run.until(returned=True)
     events = [e.kind for e in exam.histories[0].of(Kind.STOP_SET, Kind.RUN_STARTED)]
     assert events == [Kind.STOP_SET, Kind.RUN_STARTED]
+
+
+async def test_a_stop_of_the_modules_own_is_told_from_ours(make_exam: MakeExam):
+    exam = make_exam("""
+        async def run(source, handle, *, workers, stop):
+            stop.set()
+    """)
+    async with exam.start(workers=1) as run:
+        await run.until(returned=True)
+    history = exam.histories[0]
+    assert [event.detail for event in history.of(Kind.STOP_SET)] == [BY_THE_MODULE]
+    assert not history.of(Kind.STOP_IN_FORCE)
+
+
+async def test_messages_can_be_held_weakly(make_exam: MakeExam):
+    exam = make_exam("""
+        import weakref
+
+        async def run(source, handle, *, workers, stop):
+            book = weakref.WeakKeyDictionary()
+            async for message in source:
+                book[message] = "in hand"
+                await handle(message)
+                await message.ack()
+    """)
+    async with exam.start(workers=1) as run:
+        await run.publish(exam.messages(1))
+        await run.until(settled=1)
 
 
 async def test_cancel_cancels_the_students_function(make_exam: MakeExam):

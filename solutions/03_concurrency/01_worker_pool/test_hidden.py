@@ -142,7 +142,7 @@ async def test_stop_before_the_start(exam: Exam) -> None:
         await run.until(returned=True)
 
 
-@guarantees(failed_work_is_not_acked, no_message_is_lost)
+@guarantees(failed_work_is_not_acked, shutdown_drains_in_flight, no_message_is_lost)
 async def test_cancelling_run(exam: Exam) -> None:
     """Cancelled from outside, handlers end, nothing in hand is settled, and nobody stays behind."""
     workers = exam.random.randint(1, 4)
