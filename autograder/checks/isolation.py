@@ -34,7 +34,7 @@ def one_failure_is_one_failure(history: History) -> Verdict:
 
     Tolerated: anything after a stop, a kill or a cancelled run(). A pass needs evidence that no
     slot was lost: all workers busy again after a failure, or a handler begun after as many failures
-    as there are workers.
+    as there are workers, of each kind there was (handlers, settlements).
     """
     lives = read_lives(history)
     cancelled = [p for p in history.places[Kind.CANCELLED] if _unasked(history, lives, p)]
@@ -154,6 +154,16 @@ def _kept_its_slots(history: History) -> bool:
             return True
         if any(each.process == process and each.place > failures[0] for each in met):
             return True
-        if 0 < workers <= len(failures) and after(pool.opens, failures[workers - 1]):
+        if workers > 0 and all(
+            len(places) >= workers and after(pool.opens, places[workers - 1])
+            for places in _by_kind(history, failures)
+        ):
             return True
     return False
+
+
+def _by_kind(history: History, failures: Sequence[int]) -> list[list[int]]:
+    """Failures of handlers and of settlements apart: a pool may lose a worker to one kind only."""
+    handlers = [place for place in failures if history.events[place].kind is Kind.FAILED]
+    settlements = [place for place in failures if history.events[place].kind is not Kind.FAILED]
+    return [places for places in (handlers, settlements) if places]
