@@ -57,6 +57,7 @@ class Kind(StrEnum):
     EXPECTED = "expected"  # a condition the scenario waited for; detail: see `Wait`
 
 
+DIED_AT_WORK = "died at work"  # detail of the one `FAULT` that a subject reports itself
 BY_THE_MODULE = "by the module"  # detail of a `STOP_SET` that nobody asked for
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any
 
-from autograder.model import Event, Kind
+from autograder.model import DIED_AT_WORK, Event, Kind
 
 _OURS = {
     Kind.PUBLISHED, Kind.CONFIRMED, Kind.SPAWNED, Kind.EXITED, Kind.RELEASED, Kind.EXPECTED,
@@ -115,6 +115,8 @@ class Recorder:
             raise ValueError(f"not an event: {line!r:.80}")
         name, message, key, delivery, attempt, detail = line
         kind = _SUBJECT_KINDS[name]
+        if kind is Kind.FAULT and detail != DIED_AT_WORK:
+            raise ValueError(f"not a fault of its own: {detail!r:.80}")
         if delivery:
             delivery += life.first_delivery
             self._deliveries = max(self._deliveries, delivery)
@@ -158,7 +160,7 @@ class Recorder:
             life.at_break = True
         elif kind is Kind.BROKEN:
             life.broken = True
-        elif kind is Kind.FAULT and detail == "died at work":
+        elif kind is Kind.FAULT:
             life.died_at_work = True
 
     def heartbeat(self, now: float, figures: list[int]) -> None:

@@ -50,7 +50,7 @@ class Run:
     # --- life cycle -------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self._lane = await self._exam.of_broker(self._exam.engine.open_lane(self._exam.test))
+        self._lane = await self._exam.of_broker(self._exam.engine.open_lane("run"))
         if self._wants_proxy:
             address = urlsplit(f"//{self._lane.url.rpartition('/')[2]}")
             self._proxy = FaultProxy(
@@ -82,7 +82,8 @@ class Run:
         life = self.recorder.life
         if life.returned and not life.broken and not life.ended_by_us and not self.paused:
             with suppress(TimeoutError):
-                await asyncio.wait_for(life.exited.wait(), CLOSING_S)
+                async with asyncio.timeout(CLOSING_S):
+                    await life.exited.wait()
 
     @property
     def lane(self) -> Lane:
@@ -318,8 +319,10 @@ class Run:
     async def changed(self, within_s: float) -> None:
         """Return when anything happened, or after this time."""
         self.recorder.changed.clear()
+        # Not wait_for: on 3.11 it can swallow the cancel of the scenario's own time limit.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.recorder.changed.wait(), within_s)
+            async with asyncio.timeout(within_s):
+                await self.recorder.changed.wait()
 
 
 def _match_text(match: Match, key: str | None) -> str:

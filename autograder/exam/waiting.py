@@ -113,7 +113,8 @@ async def _why_not(
         within_reach = False
     if idle and within_reach and beat.still >= STILL_BEATS and now - since > STILL_S:
         return Wait.STALLED
-    if idle and not beat.in_hand and await _drained(run, patience):
+    ending = "returned" in conditions or "exited" in conditions  # a pool may take its second
+    if idle and not beat.in_hand and not ending and await _drained(run, patience):
         return Wait.DRAINED
     if now - since > timeout_s:
         return Wait.LATE

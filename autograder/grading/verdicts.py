@@ -54,11 +54,12 @@ def _untested(result: Result) -> Result:
 
 def _result(name: str, points: int, judged: Sequence[Judged]) -> Result:
     guarantee = checks.find(name)
-    found = [(each.verdicts[name], each.history) for each in judged if name in each.verdicts]
+    found = [each for each in judged if name in each.verdicts]
     if not found:
         nothing = Verdict(Status.INCONCLUSIVE, "no run was judged by this guarantee")
         return Result(name, guarantee.sentence, points, nothing, 0)
-    verdict, history = max(found, key=_severity)
+    worst = max(found, key=lambda each: _severity(each, name))
+    verdict, history = worst.verdicts[name], worst.history
     return Result(
         guarantee=name,
         sentence=guarantee.sentence,
@@ -71,35 +72,35 @@ def _result(name: str, points: int, judged: Sequence[Judged]) -> Result:
     )
 
 
-def _severity(found: tuple[Verdict, History]) -> tuple[int, int]:
+def _severity(judged: Judged, guarantee: str) -> tuple[int, int]:
     """Which verdict speaks for the guarantee; among equals the shortest history, easiest to read.
 
-    A fail outweighs everything. A run that time cut short outweighs a pass: it may have hidden a
+    A fail outweighs everything. A run that was cut short outweighs a pass: it may have hidden a
     fail. A run in which the rule merely never applied says nothing beside one in which it held.
     """
-    verdict, history = found
-    if verdict.status is Status.FAIL:
+    status, history = judged.verdicts[guarantee].status, judged.history
+    if status is Status.FAIL:
         weight = 3
-    elif verdict.status is Status.PASS:
+    elif status is Status.PASS:
         weight = 1
     else:
-        weight = 2 if _cut_short(history) else 0
+        weight = 2 if _cut_short(judged) else 0
     return weight, -len(history.events)
 
 
 def applies(judged: Sequence[Judged], guarantee: str) -> bool:
     """Whether these runs say anything about a guarantee: it held, was broken, or time ran out."""
-    return any(
-        _severity((each.verdicts[guarantee], each.history))[0] > 0
-        for each in judged
-        if guarantee in each.verdicts
-    )
+    return any(_severity(each, guarantee)[0] > 0 for each in judged if guarantee in each.verdicts)
 
 
-def _cut_short(history: History) -> bool:
-    return history.truncated or any(
-        event.detail.startswith(Wait.LATE) for event in history.of(Kind.EXPECTED)
-    )
+def _cut_short(judged: Judged) -> bool:
+    """Whether this run ended before it was complete, and no fail of its own says why."""
+    history = judged.history
+    waits = [event.detail for event in history.of(Kind.EXPECTED)]
+    if history.truncated or any(wait.startswith(Wait.LATE) for wait in waits):
+        return True
+    failed = any(each.status is Status.FAIL for each in judged.verdicts.values())
+    return not failed and any(not wait.startswith(Wait.MET) for wait in waits)
 
 
 def problem(judged: Iterable[Judged]) -> Problem | None:

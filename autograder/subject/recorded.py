@@ -132,7 +132,11 @@ class RecordedSource:
     async def stop_receiving(self) -> None:
         """See `autograder.messaging.Source.stop_receiving`."""
         self._reporter.event(Kind.SOURCE_STOPPED)
-        await self._inner.stop_receiving()
+        self._book.settling += 1  # from here on it is the adapter's time, and the broker's
+        try:
+            await self._inner.stop_receiving()
+        finally:
+            self._book.settling -= 1
 
 
 class StopEvent(asyncio.Event):

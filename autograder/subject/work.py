@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from autograder.messaging import Message, Permanent, Transient
-from autograder.model import Kind
+from autograder.model import DIED_AT_WORK, Kind
 from autograder.subject.reporter import Reporter
 
 EXIT_DIED_AT_WORK = 113  # the handler was told to kill the process
@@ -45,7 +45,7 @@ class Worker:
             self._reporter.flush()  # the loop's turn will not end for a while
             _burn(work.burn_s)
         if work.dies:
-            self._reporter.event(Kind.FAULT, detail="died at work")
+            self._reporter.event(Kind.FAULT, detail=DIED_AT_WORK)
             os._exit(EXIT_DIED_AT_WORK)
         self._fail(message, work)
 

@@ -23,6 +23,7 @@ from autograder.model import (  # fmt: skip
 NAME = "stop_means_no_new_work"
 EXERCISE = Exercise("a/b", "t", "port", "m", "run", ("nats",), 5, {NAME: 2}, Path(), Path())
 WORK = Event(1.0, Kind.FINISHED, "a", delivery=1, process=1)
+STORM = Event(9.0, Kind.EXPECTED, detail="storm settled=1 seen=0")
 LATE = Event(9.0, Kind.EXPECTED, detail="late settled=1 seen=0")
 
 
@@ -47,6 +48,7 @@ def status(*runs: Judged) -> Status:
             Status.INCONCLUSIVE,
         ),
         ([judged(passed(), WORK), judged(inconclusive("never applied"), WORK)], Status.PASS),
+        ([judged(passed(), WORK), judged(inconclusive("a storm"), STORM)], Status.INCONCLUSIVE),
         ([judged(inconclusive("never applied"), WORK)], Status.INCONCLUSIVE),
         ([], Status.INCONCLUSIVE),
     ],
