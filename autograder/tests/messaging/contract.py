@@ -337,6 +337,8 @@ class Contract:
     # -- lost connections
 
     async def test_the_source_survives_a_cut(self, stage):
+        # what was on its way when the connection broke may come back only when its lease runs out
+        stage.lane = await stage.open_lane(lease_s=2.0)
         ids = await stage.publish(300, keys=5)
         source = await stage.connect(prefetch=20, cuttable=True)
         seen = set()
