@@ -10,10 +10,10 @@ How JetStream differs from a queue, and what this adapter makes of it:
   a new one, and what is unread or in hand when it closes.
 - *Acknowledging is publishing*, and nobody says whether it arrived unless asked. Here every
   settlement waits for the server's answer (see `nats_link`), so "settled" means settled.
-- *Messages come only when asked for.* One pull request at a time asks for as many as there is
-  room for. It ends when it is filled, or with a status message after `PULL_EXPIRES_S`; only then
-  is it certain that no more will come for it, and unread messages can be handed back without
-  their being delivered right here again.
+- *Messages come only when asked for.* One pull request at a time asks for what there is room
+  for, or a part of it. It ends when it is filled, or with a status message after
+  `PULL_EXPIRES_S`; only then is it certain that no more will come for it, and unread messages
+  can be handed back without their being delivered right here again.
 - *A requeued message comes back out of order*, after what was delivered meanwhile.
 - *Attempts are deliveries*, as the server counts them: a message that was handed back unread
   counts, too.
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 PULL_EXPIRES_S = 0.2
 """How long a pull request waits at the server: the longest that `stop_receiving` has to wait."""
+
+PULL_BATCH = 100
+"""Messages that one request asks for, at most: unpacking a large burst would hold the loop up."""
 
 RECONNECT_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Pauses between attempts to reconnect; the last one repeats."""
@@ -170,7 +173,7 @@ class NatsSource:
     # -- behind the student's back
 
     def _may_pull(self) -> bool:
-        """Half of the buffer is free: large requests, and the other half covers the round trip."""
+        """Half of the buffer is free: the other half covers the round trip."""
         return not self._owed and not self._stopping and len(self._buffer) <= self._prefetch // 2
 
     def _receive(self, delivered: Msg, link: Link) -> None:
@@ -214,7 +217,7 @@ class NatsSource:
         while not link.ended:
             self._wake.clear()
             if self._may_pull():
-                self._owed = self._prefetch - len(self._buffer)
+                self._owed = min(PULL_BATCH, self._prefetch - len(self._buffer))
                 await link.pull(self._owed, PULL_EXPIRES_S)
             elif self._stopping and not self._owed and not self._returned.is_set():
                 await self._return_unread(link)
