@@ -2,7 +2,7 @@
 
 To add a provider, write a class with `name`, `missing` and `open`, and put it into the table; to
 add an engine, give it a row and a probe. Places kept for what is to come: `compose` between
-`external` and `warm`, `container` after `local`, and a row for `rabbitmq`.
+`external` and `warm`, `container` after `local`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from autograder.brokers import (
     nats,
     nats_wire,
     process,
+    rabbitmq,
+    rabbitmq_wire,
     records,
     throwaway,
 )
@@ -55,7 +57,23 @@ def probe_kafka(url: str, timeout_s: float) -> str:
     return kafka_wire.probe(url, timeout_s=timeout_s).release or "unknown"
 
 
-PROBES: Mapping[str, Callable[[str, float], str]] = {"nats": probe_nats, "kafka": probe_kafka}
+def probe_rabbitmq(url: str, timeout_s: float) -> str:
+    """One login and one channel at a RabbitMQ server; returns its version."""
+    return rabbitmq_wire.probe(url, timeout_s=timeout_s)
+
+
+PROBES: Mapping[str, Callable[[str, float], str]] = {
+    "nats": probe_nats,
+    "kafka": probe_kafka,
+    "rabbitmq": probe_rabbitmq,
+}
+
+EXAMPLES: Mapping[str, str] = {
+    "nats": "nats://127.0.0.1:4222",
+    "kafka": "127.0.0.1:9092",
+    "rabbitmq": "amqp://guest:guest@127.0.0.1:5672",
+}
+"""What an address of each engine looks like."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +95,7 @@ class External:
         """
         if os.environ.get(self.variable, "").strip():
             return None
-        example = {"nats": "nats://127.0.0.1:4222", "kafka": "127.0.0.1:9092"}.get(self.engine, "")
+        example = EXAMPLES.get(self.engine, "")
         return Missing(f"{self.variable} is not set", f"export {self.variable}={example}")
 
     def open(self, patience: Patience | None) -> Server:
@@ -174,6 +192,11 @@ TABLE: Mapping[str, Sequence[Provider]] = {
         Started("kafka", "embedded", kafka.embedded),
         Started("kafka", "local", kafka_local.local),
     ),
+    "rabbitmq": (
+        External("rabbitmq"),
+        Warm("rabbitmq"),
+        Started("rabbitmq", "local", rabbitmq.local),
+    ),
 }
 
 
@@ -223,7 +246,7 @@ def choose(engine: str, name: str | None = None) -> Provider:
             return provider
         reasons[provider.name] = missing
     listed = "".join(f"\n  {each}: {missing.sentence}" for each, missing in reasons.items())
-    easiest = reasons.get("embedded") or next(iter(reasons.values()))
+    easiest = reasons.get("embedded") or reasons.get("local") or next(iter(reasons.values()))
     raise MissingError(
         f"There is no {engine} server to be had here.{listed}",
         next_command=easiest.next_command,

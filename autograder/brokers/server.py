@@ -14,11 +14,11 @@ from autograder.model import GraderError
 class Server:
     """A broker that answered a protocol round trip.
 
-    `url` is what the engine's client takes: `nats://host:port`, for Kafka the bootstrap servers
-    `host:port[,host:port]`. `version` is the server's own word where the protocol carries it;
-    Kafka's does not, so for a Kafka that we did not start it names the release of its feature
-    level. `pid` is 0 and `folder` and `log` are None for a server that we did not start.
-    `notices` are sentences a report says once.
+    `url` is what the engine's client takes: `nats://host:port`,
+    `amqp://user:password@host:port/vhost`, for Kafka the bootstrap servers `host:port[,host:port]`.
+    `version` is the server's own word where the protocol carries it; Kafka's does not, so for a
+    Kafka that we did not start it names the release of its feature level. `pid` is 0
+    and `folder` and `log` are None for a server that we did not start. `notices` are sentences a report says once.
     """
 
     engine: str
@@ -34,7 +34,8 @@ class Server:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port of the first server named by `url`."""
-        return address(self.url, {"nats": 4222, "kafka": 9092}.get(self.engine, 0))
+        ports = {"nats": 4222, "kafka": 9092, "rabbitmq": 5672}
+        return address(self.url, ports.get(self.engine, 0))
 
 
 @dataclass(frozen=True, slots=True)

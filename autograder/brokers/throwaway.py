@@ -19,8 +19,12 @@ from autograder.brokers.process import Gated, Patience
 from autograder.brokers.server import NotReadyError, Server
 from autograder.model import GraderError
 
-_PORT_TAKEN = re.compile(r"address already in use|BindException|failed to bind", re.IGNORECASE)
-_TELLING = re.compile(r"\b(ERROR|FATAL|\[ERR\]|\[FTL\]|Exception|Error:|Caused by)")
+_PORT_TAKEN = re.compile(
+    r"address already in use|BindException|failed to bind|eaddrinuse", re.IGNORECASE
+)
+_TELLING = re.compile(
+    r"\b(ERROR|FATAL|Exception|Error:|Caused by|BOOT FAILED)|\[(ERR|FTL|error|critical)\]"
+)
 _FRAME = re.compile(r"\s+at \S|\s*\.\.\. \d+ more")
 _ATTEMPTS = 5
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
