@@ -1,0 +1,4 @@
+#!/bin/sh
+set -eu
+case "$1" in -*) set -- nats-server "$@" ;; esac
+exec "$@"
