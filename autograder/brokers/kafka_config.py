@@ -23,7 +23,7 @@ from autograder.model import GraderError
 # - log.cleaner.enable: the cleaner's buffer costs 128 MB and a tenth of a second; nothing here
 #   lives long enough to be compacted.
 # - log.index.size.max.bytes: indexes are allocated in full, 10 MB each, per partition.
-_PROPERTIES = """\
+_PLACES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
@@ -32,6 +32,8 @@ listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={data}
+"""
+SETTINGS = """\
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=500
@@ -57,6 +59,8 @@ log.flush.offset.checkpoint.interval.ms=600000
 log.flush.start.offset.checkpoint.interval.ms=600000
 replica.high.watermark.checkpoint.interval.ms=60000
 """
+"""What every Kafka of ours is told, wherever it runs: lines of `name=value`."""
+_PROPERTIES = _PLACES + SETTINGS
 
 # C1 alone compiles fast enough for a broker that lives for seconds, and the serial collector is
 # the smallest. Performance data would be a file outside the throwaway folder.

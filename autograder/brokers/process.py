@@ -36,7 +36,8 @@ _children: dict[int, subprocess.Popen[bytes]] = {}  # ours to reap; a warm serve
 
 
 @functools.cache
-def _boot_id() -> str:
+def boot_id() -> str:
+    """What tells one run of this machine from the next; empty where the system does not say."""
     with contextlib.suppress(OSError):  # only Linux has it; the start time alone then has to do
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return ""
@@ -54,7 +55,7 @@ def start_mark(pid: int) -> str | None:
         except OSError:
             return None
         fields = stat.rpartition(")")[2].split()  # the command's name may hold spaces and brackets
-        return None if fields[0] in "ZX" else f"{_boot_id()}:{fields[19]}"
+        return None if fields[0] in "ZX" else f"{boot_id()}:{fields[19]}"
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
@@ -153,11 +154,16 @@ class CalledOffError(Exception):
 
 
 class Patience:
-    """How long a start may take, and whether somebody has called it off."""
+    """How long a start may take, whether somebody has called it off, and what to say meanwhile."""
 
     def __init__(self) -> None:
         self._deadline = math.inf
         self._off = threading.Event()
+
+    def tell(self, text: str) -> None:
+        """Say why it takes long, on stderr, to whoever waits."""
+        with contextlib.suppress(BrokenPipeError):
+            print(text, file=sys.stderr, flush=True)
 
     def limit(self, timeout_s: float) -> None:
         """From now on, this long."""

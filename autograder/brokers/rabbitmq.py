@@ -27,10 +27,12 @@ MANAGEMENT_OFFSET = 10_000
 
 # https://www.rabbitmq.com/docs/configure. The management plugin is there for its counters only.
 # Nobody needs its history of rates, and warnings are all that a log of ours is read for.
-_CONFIGURATION = """\
+_LISTENERS = """\
 listeners.tcp.1 = 127.0.0.1:{port}
 management.tcp.ip = 127.0.0.1
 management.tcp.port = {management}
+"""
+SETTINGS = """\
 management.rates_mode = none
 collect_statistics_interval = 100
 log.console = true
@@ -39,17 +41,18 @@ log.console.use_colors = off
 log.file = false
 raft.wal_max_size_bytes = 67108864
 """
+"""What every RabbitMQ of ours is told, wherever it runs."""
 
 # Counters of a quorum queue are as old as its last tick (default: up to 5 s). The data goes with
 # the node, so nothing waits for the disk.
-_ADVANCED = "[{rabbit, [{quorum_tick_interval, 100}]}, {ra, [{wal_sync_method, none}]}].\n"
+ADVANCED = "[{rabbit, [{quorum_tick_interval, 100}]}, {ra, [{wal_sync_method, none}]}].\n"
 
 # For every Erlang VM below this one, too: a node that cannot see its port mapper starts, once a
 # minute, a VM that starts one. `-erl_epmd_port` is what a node takes for its own port for other
 # nodes, without asking a mapper. https://www.erlang.org/doc/apps/erts/erl_cmd.html
 _ALONE = "-start_epmd false -dist_listen false -erl_epmd_port 1"
 _NODE = "ackademy@localhost"
-_VM = "+P 262144 +t 1048576 +sbwt none +sbwtdcpu none +sbwtdio none"  # no spinning when idle
+VM_OPTIONS = "+P 262144 +t 1048576 +sbwt none +sbwtdcpu none +sbwtdio none"  # no spinning when idle
 
 # where packages put it, if that is not on a plain user's PATH
 _FOLDERS = ("/usr/lib/rabbitmq/bin", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin")
@@ -66,7 +69,7 @@ class RabbitRecipe:
 
     def prepare(self, folder: Path, patience: Patience) -> Command:
         """Write the configuration. Whatever the machine's own node is told, this one is not."""
-        port, management = _two_ports()
+        port, management = two_ports()
         names = {
             "CONFIG_FILE": "rabbitmq.conf",
             "ADVANCED_CONFIG_FILE": "advanced.config",
@@ -76,8 +79,8 @@ class RabbitRecipe:
             "LOG_BASE": "log",
         }
         texts = {
-            "rabbitmq.conf": _CONFIGURATION.format(port=port, management=management),
-            "advanced.config": _ADVANCED,
+            "rabbitmq.conf": _LISTENERS.format(port=port, management=management) + SETTINGS,
+            "advanced.config": ADVANCED,
             "enabled_plugins": "[rabbitmq_management].\n",
             "rabbitmq-env.conf": "",
             "port.json": json.dumps(port),
@@ -96,7 +99,7 @@ class RabbitRecipe:
                 "RABBITMQ_ALLOW_INPUT": "1",  # the script becomes the node, and does not watch it
                 "RABBITMQ_LOGS": "-",
                 "RABBITMQ_NODENAME": _NODE,
-                "RABBITMQ_SERVER_ERL_ARGS": _VM,
+                "RABBITMQ_SERVER_ERL_ARGS": VM_OPTIONS,
                 "RABBITMQ_SERVER_START_ARGS": f"-noinput -sname {_NODE}",
             },
         )
@@ -149,7 +152,7 @@ def _is_own_script(script: Path) -> bool:
     return "RABBITMQ_ALLOW_INPUT" in text
 
 
-def _two_ports() -> tuple[int, int]:
+def two_ports() -> tuple[int, int]:
     """A free port and, at the usual distance, another one."""
     for port in free_ports(64):
         management = port + MANAGEMENT_OFFSET

@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import shutil
+import socket
 import tempfile
 import time
 import uuid
@@ -21,8 +22,8 @@ from pathlib import Path
 import platformdirs
 from filelock import FileLock
 
-from autograder.brokers import process
-from autograder.brokers.server import Server
+from autograder.brokers import container_engine, process
+from autograder.brokers.server import Missing, Server, address
 from autograder.model import GraderError
 
 _FOLDER_PREFIX = "ackademy-"
@@ -46,6 +47,8 @@ class Record:
     machine: str = field(default_factory=platform.node)
     format: int = _FORMAT
     name: str = ""
+    container: str = ""  # for a server in a container: its name; `pid` is 0 and `started` a boot
+    endpoint: str = ""  # and the engine that runs it, see `container_engine`
 
     @property
     def warm(self) -> bool:
@@ -54,7 +57,9 @@ class Record:
 
     @property
     def running(self) -> bool:
-        """Whether its process still runs."""
+        """Whether its process still runs; of a container, whether its port still answers."""
+        if self.container:
+            return self.started == process.boot_id() and _port_is_open(self.url)
         return process.is_running(self.pid, self.started)
 
     @property
@@ -80,6 +85,7 @@ class Record:
             started=self.started,
             folder=Path(self.folder),
             log=self.log,
+            container=self.container,
             notices=notices,
         )
 
@@ -160,7 +166,7 @@ def all_records() -> list[Record]:
 def of(server: Server) -> Record:
     """The record of a server that was started; one made up when somebody deleted it."""
     for record in all_records():
-        if (record.pid, record.started) == (server.pid, server.started):
+        if record.folder == str(server.folder):
             return record
     return Record(
         engine=server.engine,
@@ -168,34 +174,55 @@ def of(server: Server) -> Record:
         folder=str(server.folder or ""),
         pid=server.pid,
         started=server.started,
+        container=server.container,
     )
 
 
-def discard(record: Record) -> None:
+def discard(record: Record) -> bool:
     """End the record's process, delete its folder, then forget it, in this order.
 
-    A process that cannot be ended keeps its record, so that the next start tries again.
+    Returns whether it is gone: a process that cannot be ended, or a container whose engine does
+    not answer, keeps its record, so that the next start tries again.
     """
-    if not process.kill(record.pid, record.started):
-        return
+    gone = (
+        _remove_container(record) if record.container else process.kill(record.pid, record.started)
+    )
+    if not gone:
+        return False
     folder = Path(record.folder)
     if folder.name.startswith(_FOLDER_PREFIX):  # a damaged record must not cost anybody's files
         shutil.rmtree(folder, ignore_errors=True)
     _path(record).unlink(missing_ok=True)
+    return True
+
+
+def _remove_container(record: Record) -> bool:
+    endpoint = record.endpoint
+    if not endpoint:  # the record was lost; the engine is probably still the one that is found
+        engine = container_engine.find()
+        if isinstance(engine, Missing):
+            return False
+        endpoint = engine.endpoint
+    return container_engine.remove(endpoint, record.container)
+
+
+def _port_is_open(url: str) -> bool:
+    with contextlib.suppress(OSError):
+        socket.create_connection(address(url, 0), timeout=1.0).close()
+        return True
+    return False
 
 
 def discard_orphans() -> list[Record]:
     """Clean up after owners that are gone; returns what was cleaned."""
-    orphans = [record for record in all_records() if record.orphaned]
-    for record in orphans:
-        discard(record)
-    return orphans
+    return [record for record in all_records() if record.orphaned and discard(record)]
 
 
 def told(cleaned: Iterable[Record]) -> tuple[str, ...]:
     """What was cleaned up, a sentence each, for a report to say once."""
     return tuple(
-        f"The warm {record.engine} server (pid {record.pid}) was gone or did not answer; "
+        f"The warm {record.engine} server ({record.container or f'pid {record.pid}'}) was gone "
+        "or did not answer; "
         "its record and data were removed."
         if record.warm
         else f"Cleaned up a {record.engine} server that an earlier run had left behind."

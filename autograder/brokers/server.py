@@ -29,6 +29,7 @@ class Server:
     started: str = ""  # start mark of the process, see `process.start_mark`
     folder: Path | None = None
     log: Path | None = None
+    container: str = ""  # its name, for a server in a container of ours
     notices: tuple[str, ...] = ()
 
     @property
