@@ -34,7 +34,6 @@ management.tcp.port = {management}
 """
 SETTINGS = """\
 management.rates_mode = none
-collect_statistics_interval = 100
 log.console = true
 log.console.level = warning
 log.console.use_colors = off
@@ -45,7 +44,7 @@ raft.wal_max_size_bytes = 67108864
 
 # Counters of a quorum queue are as old as its last tick (default: up to 5 s). The data goes with
 # the node, so nothing waits for the disk.
-ADVANCED = "[{rabbit, [{quorum_tick_interval, 100}]}, {ra, [{wal_sync_method, none}]}].\n"
+ADVANCED = "[{rabbit, [{quorum_tick_interval, 50}]}, {ra, [{wal_sync_method, none}]}].\n"
 
 # For every Erlang VM below this one, too: a node that cannot see its port mapper starts, once a
 # minute, a VM that starts one. `-erl_epmd_port` is what a node takes for its own port for other
