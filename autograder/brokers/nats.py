@@ -17,8 +17,7 @@ from autograder.brokers.throwaway import Command
 # https://docs.nats.io/running-a-nats-service/configuration. Port -1: the server picks a free one
 # itself and writes it into a file, so nobody can take it in between.
 _CONFIGURATION = """\
-listen: "127.0.0.1:-1"
-ports_file_dir: {folder}
+listen: "{listen}"
 max_payload: 8MB
 max_connections: 4096
 write_deadline: "10s"
@@ -28,6 +27,11 @@ jetstream {{
   max_file_store: 4GB
 }}
 """
+
+
+def configuration(listen: str, store: str) -> str:
+    """What every NATS server of ours is told: where to listen, and where to keep its streams."""
+    return _CONFIGURATION.format(listen=listen, store=json.dumps(store))
 
 
 def wheel_binary() -> Path | None:
@@ -65,11 +69,12 @@ class NatsRecipe:
 
     def prepare(self, folder: Path, patience: Patience) -> Command:
         """Write `nats.conf`."""
-        configuration = _CONFIGURATION.format(
-            folder=json.dumps(str(folder)), store=json.dumps(str(folder / "jetstream"))
-        )
         file = folder / "nats.conf"
-        file.write_text(configuration, encoding="utf-8")
+        file.write_text(
+            configuration("127.0.0.1:-1", str(folder / "jetstream"))
+            + f"ports_file_dir: {json.dumps(str(folder))}\n",
+            encoding="utf-8",
+        )
         return Command([str(self.binary), "--config", str(file)], dict(os.environ))
 
     def url(self, folder: Path) -> str | None:

@@ -1,8 +1,7 @@
 """Where a server comes from: one table, engine by engine, the fastest honest place first.
 
 To add a provider, write a class with `name`, `missing` and `open`, and put it into the table; to
-add an engine, give it a row and a probe. Places kept for what is to come: `compose` between
-`external` and `warm`, `container` after `local`.
+add an engine, give it a row and a probe.
 """
 
 from __future__ import annotations
@@ -10,9 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from autograder.brokers import (
+    containers,
     kafka,
     kafka_local,
     kafka_wire,
@@ -24,6 +24,8 @@ from autograder.brokers import (
     records,
     throwaway,
 )
+from autograder.brokers.compose import Compose
+from autograder.brokers.containers import Container
 from autograder.brokers.process import Patience
 from autograder.brokers.server import Missing, MissingError, NotReadyError, Server
 from autograder.brokers.throwaway import Recipe
@@ -45,6 +47,14 @@ class Provider(Protocol):
 
     def close(self, server: Server) -> None:
         """Stop it, if this provider started it for whoever opened it."""
+
+
+@runtime_checkable
+class Starter(Provider, Protocol):
+    """A provider that starts servers of its own, and can start one to stay."""
+
+    def start(self, patience: Patience | None, *, warm: bool) -> Server:
+        """Start one, to stay if `warm`."""
 
 
 def probe_nats(url: str, timeout_s: float) -> str:
@@ -182,20 +192,26 @@ class Started:
 TABLE: Mapping[str, Sequence[Provider]] = {
     "nats": (
         External("nats"),
+        Compose("nats"),
         Warm("nats"),
         Started("nats", "embedded", nats.embedded),
         Started("nats", "local", nats.local),
+        Container("nats"),
     ),
     "kafka": (
         External("kafka"),
+        Compose("kafka"),
         Warm("kafka"),
         Started("kafka", "embedded", kafka.embedded),
         Started("kafka", "local", kafka_local.local),
+        Container("kafka"),
     ),
     "rabbitmq": (
         External("rabbitmq"),
+        Compose("rabbitmq"),
         Warm("rabbitmq"),
         Started("rabbitmq", "local", rabbitmq.local),
+        Container("rabbitmq"),
     ),
 }
 
@@ -293,8 +309,11 @@ def require_alive(server: Server, *, timeout_s: float = 5.0, next_command: str =
     if is_alive(server, timeout_s=timeout_s):
         return
     # a process that is being killed closes its sockets a moment before it is gone
-    gone = bool(server.pid) and process.wait_until(
-        lambda: not process.is_running(server.pid, server.started), timeout_s=0.5
+    gone = containers.has_died(server) or (
+        bool(server.pid)
+        and process.wait_until(
+            lambda: not process.is_running(server.pid, server.started), timeout_s=0.5
+        )
     )
     what = "has died" if gone else f"at {server.url.rpartition('@')[2]} does not answer"
     raise GraderError(

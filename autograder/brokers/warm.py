@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 import psutil
 
-from autograder.brokers import kafka_boot, providers, records
-from autograder.brokers.providers import Started
-from autograder.brokers.server import MissingError, Server
+from autograder.brokers import compose, container_engine, kafka_boot, providers, records
+from autograder.brokers.compose import Compose
+from autograder.brokers.providers import Starter
+from autograder.brokers.server import MissingError, NotReadyError, Server
 from autograder.model import UsageError
 
 ALIVE_TIMEOUT_S = 3.0
@@ -20,7 +21,7 @@ ALIVE_TIMEOUT_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a warm server stands. `provider` is what started it; `healthy` is by a round trip."""
+    """How a warm server or a compose service stands. `provider` is what started it; `healthy` is by a round trip."""
 
     engine: str
     url: str
@@ -30,11 +31,12 @@ class Standing:
     uptime_s: float
     provider: str
     healthy: bool
+    container: str = ""  # its name; `pid` is then 0
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Every warm server, and what was cleaned up while looking."""
+    """Every warm server and compose service, and what was cleaned up while looking."""
 
     servers: tuple[Standing, ...]
     notices: tuple[str, ...] = ()
@@ -61,6 +63,8 @@ def up(
 
 def _up(engine: str, provider: str | None, preparing: Callable[[], None] | None) -> Server:
     chosen = _starter(engine, provider)
+    if isinstance(chosen, Compose):  # Compose keeps its own books
+        return chosen.start(None, warm=True)
     with records.locked(f"up-{engine}"):
         cleaned = records.discard_orphans()
         for record in _warm_records(engine):
@@ -75,11 +79,13 @@ def _up(engine: str, provider: str | None, preparing: Callable[[], None] | None)
     return replace(server, notices=records.told(cleaned))
 
 
-def _starter(engine: str, name: str | None) -> Started:
+def _starter(engine: str, name: str | None) -> Starter:
     """The provider that starts servers; `external` and `warm` do not."""
     if name is not None:
         provider = providers.named(engine, name)
-        if not isinstance(provider, Started):
+        if isinstance(provider, Compose):
+            return provider  # what it lacks is that it does not run yet
+        if not isinstance(provider, Starter):
             raise UsageError(
                 f"A server cannot be started by the provider {name!r}.",
                 next_command=f"ackademy brokers up {engine}",
@@ -92,7 +98,11 @@ def _starter(engine: str, name: str | None) -> Started:
                 reasons={name: missing},
             )
         return provider
-    starters = [each for each in providers.providers(engine) if isinstance(each, Started)]
+    starters = [
+        each
+        for each in providers.providers(engine)
+        if isinstance(each, Starter) and not isinstance(each, Compose)
+    ]
     reasons = {}
     for starter in starters:
         missing = starter.missing()
@@ -102,14 +112,18 @@ def _starter(engine: str, name: str | None) -> Started:
     listed = "".join(f"\n  {each}: {missing.sentence}" for each, missing in reasons.items())
     raise MissingError(
         f"No {engine} server can be started here.{listed}",
-        next_command=reasons["embedded"].next_command,
+        next_command=providers.easiest(reasons).next_command,
         reasons=reasons,
     )
 
 
 def down(engines: Iterable[str] | None = None) -> list[str]:
-    """Stop the warm servers of these engines, all by default; returns the engines stopped."""
+    """Stop the warm servers and compose services of these engines, all by default.
+
+    Returns the engines stopped. What a compose service stored stays in its volume.
+    """
     wanted = None if engines is None else set(engines)
+    engines = wanted
     stopped = []
     for record in _warm_records():
         if wanted is None or record.engine in wanted:
@@ -117,20 +131,24 @@ def down(engines: Iterable[str] | None = None) -> list[str]:
                 records.discard(record)
             stopped.append(record.engine)
     records.discard_orphans()
-    return stopped
+    return stopped + [engine for engine in compose.down(engines) if engine not in stopped]
 
 
 def status() -> Status:
-    """Look at every warm server, one round trip each. Stale records are removed and said."""
+    """Look at every warm server and compose service, one round trip each. Stale records are removed and said."""
     cleaned = records.discard_orphans()
     standings = [_standing(record) for record in _warm_records()]
+    standings += map(_compose_standing, compose.running())
     return Status(tuple(standings), records.told(cleaned))
 
 
 def _standing(record: records.Record) -> Standing:
     memory = 0
-    with contextlib.suppress(psutil.Error):
-        memory = psutil.Process(record.pid).memory_info().rss
+    if record.container:
+        memory = container_engine.memory_bytes(record.endpoint, record.container)
+    else:
+        with contextlib.suppress(psutil.Error):
+            memory = psutil.Process(record.pid).memory_info().rss
     return Standing(
         engine=record.engine,
         url=record.url,
@@ -140,6 +158,25 @@ def _standing(record: records.Record) -> Standing:
         uptime_s=max(0.0, time.time() - record.started_at),
         provider=record.provider,
         healthy=providers.is_alive(record.server(), timeout_s=ALIVE_TIMEOUT_S),
+        container=record.container,
+    )
+
+
+def _compose_standing(running: compose.Running) -> Standing:
+    service = compose.SERVICES[running.engine]
+    version, healthy = "", False
+    with contextlib.suppress(NotReadyError):
+        version, healthy = service.server().version, True
+    return Standing(
+        engine=running.engine,
+        url=service.address,
+        version=version,
+        pid=0,
+        memory_bytes=running.memory_bytes,
+        uptime_s=running.uptime_s,
+        provider="compose",
+        healthy=healthy,
+        container=running.container,
     )
 
 

@@ -57,7 +57,7 @@ def status() -> None:
         health = "answers" if each.healthy else "does not answer"
         console.tell(
             f"{each.engine} {each.version} at {each.url}: {health}, up {each.uptime_s:.0f} s, "
-            f"{each.memory_bytes / 2**20:.0f} MiB, pid {each.pid} ({each.provider})"
+            f"{each.memory_bytes / 2**20:.0f} MiB, {each.container or f'pid {each.pid}'} ({each.provider})"
         )
     for engine in brokers.engines():
         offers = brokers.available(engine)

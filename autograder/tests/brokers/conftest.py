@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autograder.brokers import kafka, kafka_jars, nats, records
+from autograder.brokers import compose, container_engine, kafka, kafka_jars, nats, records
 from autograder.pytest_plugin import required_engines
 
 
@@ -34,8 +34,12 @@ class Grounds:
 
 @pytest.fixture(autouse=True)
 def grounds(tmp_path, monkeypatch):
-    for name in ("ACKADEMY_NATS_URL", "ACKADEMY_KAFKA_URL", "KAFKA_HOME"):
+    for name in ("ACKADEMY_NATS_URL", "ACKADEMY_KAFKA_URL", "ACKADEMY_RABBITMQ_URL", "KAFKA_HOME"):
         monkeypatch.delenv(name, raising=False)
+    # compose services of whoever runs these tests are neither used nor stopped
+    monkeypatch.setenv("COMPOSE_PROJECT_NAME", "ackademy-tests")
+    for service in compose.SERVICES.values():
+        monkeypatch.setenv(service.variable, "1")
     grounds = Grounds(tmp_path)
     monkeypatch.setenv("ACKADEMY_STATE_DIR", str(grounds.state))
     monkeypatch.setattr(tempfile, "tempdir", str(grounds.scratch))
@@ -55,6 +59,14 @@ def kafka_installed():
     if "kafka" in required_engines():
         pytest.fail(f"required but not available: {reason}", pytrace=False)
     pytest.skip(reason)
+
+
+@pytest.fixture
+def no_engine(monkeypatch, tmp_path):
+    """A machine without Docker and Podman, whatever this one has."""
+    monkeypatch.setattr(container_engine, "_usual_endpoints", list)
+    monkeypatch.setattr(container_engine, "_chosen", str)
+    monkeypatch.setenv("PATH", str(tmp_path))
 
 
 def script(path: Path, text: str) -> Path:
