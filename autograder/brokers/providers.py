@@ -262,12 +262,16 @@ def choose(engine: str, name: str | None = None) -> Provider:
             return provider
         reasons[provider.name] = missing
     listed = "".join(f"\n  {each}: {missing.sentence}" for each, missing in reasons.items())
-    easiest = reasons.get("embedded") or reasons.get("local") or next(iter(reasons.values()))
     raise MissingError(
         f"There is no {engine} server to be had here.{listed}",
-        next_command=easiest.next_command,
+        next_command=easiest(reasons).next_command,
         reasons=reasons,
     )
+
+
+def easiest(reasons: Mapping[str, Missing]) -> Missing:
+    """The lack that is least trouble to mend, of those of several providers by name."""
+    return reasons.get("embedded") or reasons.get("local") or next(iter(reasons.values()))
 
 
 def available(engine: str) -> dict[str, Missing | None]:
