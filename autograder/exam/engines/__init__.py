@@ -18,7 +18,7 @@ from typing import Protocol
 from autograder.messaging.adapter import Lane
 from autograder.model import BrokerState, GraderError, UsageError
 
-ENGINES = ("nats", "kafka")
+ENGINES = ("nats", "rabbitmq", "kafka")
 """The engines there are, each in the module of its name."""
 
 

@@ -23,7 +23,7 @@ def test_lane_names_cannot_be_guessed_and_are_legal():
 
 
 async def test_an_unknown_engine_is_a_usage_error():
-    with pytest.raises(UsageError, match="nats, kafka"):
+    with pytest.raises(UsageError, match="nats, rabbitmq, kafka"):
         await open_engine("carrier pigeon", "")
 
 
