@@ -34,7 +34,8 @@ while (1) {
         }
         $rest{$socket} .= $data;
         while ($rest{$socket} =~ s/^([^\n]*?)\r?\n//) {
-            $labels{$1} = 1 if $1 =~ /^label=/;
+            my $line = $1;
+            $labels{$line} = 1 if $line =~ /^label=/;
             syswrite($socket, "ACK\n");
         }
     }

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from autograder.brokers import compose, container_engine, kafka, kafka_jars, nats, records
+from autograder.brokers.container_images import IMAGES
+from autograder.brokers.server import Missing
 from autograder.pytest_plugin import required_engines
 
 
@@ -57,6 +59,26 @@ def kafka_installed():
         return
     reason = f"kafka: {found.sentence}. Next: {found.next_command}"
     if "kafka" in required_engines():
+        pytest.fail(f"required but not available: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture
+def engine_here():
+    """The container engine with the images in place. Skips without; fails where it is required.
+
+    `containers` in ACKADEMY_REQUIRE_ENGINES makes it so.
+    """
+    found = container_engine.find()
+    if isinstance(found, Missing):
+        reason = f"containers: {found.sentence}. Next: {found.next_command}"
+    else:
+        images = [image.name for image in IMAGES.values()]
+        absent = [name for name in images if not container_engine.has_image(found.endpoint, name)]
+        if not absent:
+            return found
+        reason = f"containers: the images {', '.join(absent)} are not here. Next: docker pull {absent[0]}"
+    if "containers" in required_engines():
         pytest.fail(f"required but not available: {reason}", pytrace=False)
     pytest.skip(reason)
 

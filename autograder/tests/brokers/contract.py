@@ -36,7 +36,10 @@ _GRADER = """
     if tie == "untied":
         process._GATE = process._GATE.replace('"linux"', '"nowhere"')
     with brokers.acquire(engine, provider) as server:
-        said = {"pid": server.pid, "started": server.started, "folder": str(server.folder)}
+        said = {
+            "pid": server.pid, "started": server.started, "folder": str(server.folder),
+            "container": server.container,
+        }
         print(json.dumps(said), flush=True)
         sys.stdin.read()
 """

@@ -1,0 +1,306 @@
+"""Containers by testcontainers: the contract, on each broker, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+from dataclasses import replace
+from functools import partial
+
+import httpx
+import pika
+import pytest
+
+from autograder import brokers
+from autograder.brokers import (
+    container_engine,
+    container_images,
+    containers,
+    process,
+    rabbitmq,
+    records,
+)
+from autograder.brokers.container_images import IMAGES
+from autograder.model import GraderError
+from autograder.tests.brokers.contract import PATIENCE_S, ProviderContract, grader
+
+pytestmark = pytest.mark.container
+
+OURS = "org.testcontainers"
+
+
+@pytest.fixture(autouse=True)
+def place(engine_here):
+    """The provider's place; and whatever a failed test started is gone afterwards."""
+    before = names(engine_here)
+    yield engine_here
+    for name in names(engine_here) - before:
+        container_engine.remove(engine_here.endpoint, name)
+
+
+def names(engine):
+    """The containers that testcontainers made."""
+    found = container_engine.containers(engine.endpoint, OURS)
+    return {str(each["Names"][0]).lstrip("/") for each in found}
+
+
+def inspect(engine, container):
+    return container_engine.request(engine.endpoint, "GET", f"/containers/{container}/json").json()
+
+
+def volumes(engine):
+    said = container_engine.request(engine.endpoint, "GET", "/volumes").json()
+    return {volume["Name"] for volume in said["Volumes"] or []}
+
+
+def use_rabbitmq(url):
+    """A confirmed message there and back through a quorum queue, with the real client."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("contract", durable=True, arguments={"x-queue-type": "quorum"})
+        channel.basic_publish("", "contract", b"hello")
+        method, _, body = channel.basic_get("contract")
+        assert body == b"hello"
+        channel.basic_ack(method.delivery_tag)
+        channel.queue_delete("contract")
+
+
+def ask_management(port):
+    """The counters of the management API are where the witness looks for them."""
+    url = f"http://127.0.0.1:{port + rabbitmq.MANAGEMENT_OFFSET}/api/overview"
+    answer = httpx.get(url, auth=("guest", "guest"), timeout=PATIENCE_S)
+    assert answer.json()["node"]
+
+
+class ContainerContract(ProviderContract):
+    """What `StartedContract` asks of processes, asked of containers."""
+
+    provider = "container"
+
+    def test_nothing_is_left_after_a_stop(self, place, grounds):
+        before = volumes(place)
+        with self.acquire() as server:
+            assert len(grounds.traces()) == 2  # a record and a folder, for the log
+            published = inspect(place, server.container)["HostConfig"]["PortBindings"]
+            assert {each["HostIp"] for port in published.values() for each in port} == {"127.0.0.1"}
+        assert server.container not in names(place)
+        assert volumes(place) == before
+        assert grounds.traces() == []
+        assert not brokers.is_alive(server)
+
+    def test_two_at_once_have_different_ports(self, place, grounds):
+        with self.acquire() as one, self.acquire() as other:
+            assert one.url != other.url
+            assert one.container != other.container
+            assert brokers.is_alive(one)
+            assert brokers.is_alive(other)
+        assert grounds.traces() == []
+
+    def test_a_container_that_is_killed_is_noticed_and_its_last_words_are_quoted(
+        self, place, grounds
+    ):
+        with self.acquire() as server:
+            path = f"/containers/{server.container}/kill"
+            container_engine.request(place.endpoint, "POST", path)
+            assert process.wait_until(lambda: not brokers.is_alive(server), timeout_s=PATIENCE_S)
+            with pytest.raises(GraderError, match="has died") as raised:
+                brokers.require_alive(server)
+            assert raised.value.exit_code == 3
+            assert "Its last words" in raised.value.sentence
+        assert grounds.traces() == []
+
+    def test_the_next_start_cleans_up_after_an_owner_killed_with_kill_9(self, place, grounds):
+        with grader(grounds, self.engine, self.provider, "untied") as (owner, said):
+            owner.kill()
+            owner.wait()
+        assert said["container"] in names(place)
+        cleaned = records.discard_orphans()  # what every start begins with
+        assert [record.container for record in cleaned] == [said["container"]]
+        assert said["container"] not in names(place)
+        assert grounds.traces() == []
+
+    def test_an_owner_interrupted_by_ctrl_c_stops_it(self, place, grounds):
+        with grader(grounds, self.engine, self.provider, "untied") as (owner, said):
+            owner.send_signal(signal.SIGINT)
+            owner.wait(PATIENCE_S)
+        assert said["container"] not in names(place)
+        assert grounds.traces() == []
+
+    async def test_a_start_that_is_cancelled_leaves_nothing(self, place, grounds):
+        async def hold():
+            async with self.acquire():
+                await asyncio.Event().wait()
+
+        before = names(place)
+        task = asyncio.create_task(hold())
+        under_way = partial(process.wait_until, lambda: names(place) > before)
+        assert await asyncio.to_thread(under_way, timeout_s=PATIENCE_S, every_s=0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert names(place) == before
+        assert grounds.traces() == []
+
+    def test_it_can_be_kept_warm_and_taken_down(self, place, grounds):
+        [kept] = brokers.up([self.engine], self.provider)
+        assert brokers.up([self.engine], self.provider) == [kept]
+        [standing] = brokers.status().servers
+        assert standing.healthy
+        assert (standing.provider, standing.container) == (self.provider, kept.container)
+        assert standing.memory_bytes > 1_000_000
+        containers.sweep(place)  # it has no owner, and that is no reason to remove it
+        with brokers.acquire(self.engine) as server:
+            assert server == replace(kept, provider="warm")
+        assert brokers.down() == [self.engine]
+        assert kept.container not in names(place)
+        assert grounds.traces() == []
+
+
+@pytest.mark.nats
+class TestContainerNats(ContainerContract):
+    engine, version = "nats", "2.15.1"
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+class TestContainerKafka(ContainerContract):
+    # the protocol carries no version of the software, so a feature level has to do
+    engine, version = "kafka", "4.1"
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.slow
+class TestContainerRabbit(ContainerContract):
+    engine = "rabbitmq"
+
+    async def test_a_client_can_use_it_and_it_says_what_it_is(self, place):
+        async with self.acquire() as server:
+            assert (server.engine, server.provider) == ("rabbitmq", "container")
+            assert server.version.startswith("4.")  # the tag names no more than that
+            assert brokers.is_alive(server)
+            await asyncio.to_thread(use_rabbitmq, server.url)
+            await asyncio.to_thread(ask_management, server.address[1])
+
+
+@pytest.fixture
+def nats_image(monkeypatch):
+    """Changes the row of NATS."""
+
+    def change(**changes):
+        monkeypatch.setattr(
+            containers, "IMAGES", {**IMAGES, "nats": replace(IMAGES["nats"], **changes)}
+        )
+
+    return change
+
+
+def start_nats():
+    return brokers.acquire("nats", "container").__enter__()
+
+
+def test_when_records_are_lost_the_labels_tell_whose_a_container_was(place, grounds):
+    with grader(grounds, "nats", "container", "untied") as (owner, said):
+        shutil.rmtree(grounds.state)
+        owner.kill()
+        owner.wait()
+    assert said["container"] in names(place)
+    with brokers.acquire("nats", "container") as server:
+        assert said["container"] not in names(place)
+        containers.sweep(place)
+        assert server.container in names(place)  # its owner lives
+    assert server.container not in names(place)
+
+
+def test_a_warm_container_that_was_stopped_is_removed_and_said(place, grounds):
+    [kept] = brokers.up(["nats"], "container")
+    container_engine.request(place.endpoint, "POST", f"/containers/{kept.container}/kill")
+    assert process.wait_until(lambda: not brokers.is_alive(kept), timeout_s=PATIENCE_S)
+    [notice] = brokers.status().notices
+    assert kept.container in notice
+    assert kept.container not in names(place)
+    assert grounds.traces() == []
+
+
+def test_a_container_that_dies_while_starting_is_quoted(place, grounds, nats_image):
+    nats_image(command=("--config", "/none.conf"))
+    with pytest.raises(GraderError, match="stopped while starting") as raised:
+        start_nats()
+    assert "exit code" in raised.value.sentence
+    assert "/none.conf" in raised.value.sentence
+    assert raised.value.next_command
+    assert grounds.traces() == []
+
+
+def test_a_container_that_never_answers_is_given_up_and_says_in_what_it_failed(
+    place, grounds, nats_image
+):
+    nats_image(ready=IMAGES["kafka"].ready, start_timeout_s=1.0)
+    with pytest.raises(GraderError, match=r"did not get ready in time: .*not as a Kafka") as raised:
+        start_nats()
+    assert "Its last words" in raised.value.sentence
+    assert grounds.traces() == []
+
+
+def test_a_taken_port_is_tried_again_with_others_and_not_for_ever(place, grounds, nats_image):
+    with brokers.acquire("nats", "container") as first:
+        taken = first.address[1]
+        offered = iter([taken, *process.free_ports(1)])
+        nats_image(places=lambda: {0: next(offered)})
+        with brokers.acquire("nats", "container") as second:
+            assert second.address[1] != taken
+        nats_image(places=lambda: {0: taken})
+        with pytest.raises(GraderError, match="Every port"):
+            start_nats()
+    assert grounds.traces() == []
+
+
+def test_an_image_that_is_neither_here_nor_to_be_had_is_said(place, grounds, nats_image, capfd):
+    nats_image(name="localhost:1/ackademy/none:1")
+    with pytest.raises(GraderError, match=r"none:1 is not on this machine and cannot be") as raised:
+        start_nats()
+    assert raised.value.next_command == "docker pull localhost:1/ackademy/none:1"
+    assert "Fetching the image" in capfd.readouterr().err
+    assert grounds.traces() == []
+
+
+def test_ctrl_c_in_the_middle_of_a_start_leaves_nothing(place, grounds, nats_image):
+    def interrupted(url, timeout_s):
+        raise KeyboardInterrupt
+
+    before = names(place)
+    nats_image(ready=interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        start_nats()
+    assert names(place) == before
+    assert grounds.traces() == []
+
+
+def test_testcontainers_own_cleaner_is_used_by_those_who_ask_for_it(place, grounds, monkeypatch):
+    ryuk = "testcontainers/ryuk:0.8.1"
+    if not container_engine.has_image(place.endpoint, ryuk):
+        pytest.skip(f"the image {ryuk} is not here")
+    monkeypatch.setenv("TESTCONTAINERS_RYUK_DISABLED", "false")
+    monkeypatch.setenv("RYUK_RECONNECTION_TIMEOUT", "1s")
+    before = names(place)
+    with grader(grounds, "nats", "container", "untied") as (owner, said):
+        assert any("ryuk" in name for name in names(place) - before)
+        os.kill(owner.pid, signal.SIGKILL)
+        owner.wait()
+    assert process.wait_until(
+        lambda: said["container"] not in names(place), timeout_s=PATIENCE_S, every_s=0.2
+    )
+    assert process.wait_until(lambda: names(place) <= before, timeout_s=PATIENCE_S, every_s=0.2)
+    records.discard_orphans()
+    assert grounds.traces() == []
+
+
+def test_kafka_is_told_the_port_that_clients_reach_and_what_the_embedded_one_is_told():
+    told = container_images.kafka_variables(12345)
+    assert told["KAFKA_ADVERTISED_LISTENERS"] == "PLAINTEXT://127.0.0.1:12345"
+    assert told["KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS"] == "500"
+    assert told["CLUSTER_ID"] != container_images.kafka_variables(12345)["CLUSTER_ID"]
+    assert json.dumps(told)  # all text
