@@ -9,6 +9,9 @@ from urllib.parse import urlsplit
 
 from autograder.model import GraderError
 
+DEFAULT_PORTS = {"nats": 4222, "kafka": 9092, "rabbitmq": 5672}
+"""Where each engine's server listens if its address does not say."""
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
@@ -35,8 +38,7 @@ class Server:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port of the first server named by `url`."""
-        ports = {"nats": 4222, "kafka": 9092, "rabbitmq": 5672}
-        return address(self.url, ports.get(self.engine, 0))
+        return address(self.url, DEFAULT_PORTS.get(self.engine, 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from signal import Signals
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
+from autograder.brokers.server import DEFAULT_PORTS, address
 from autograder.exam.orders import Order
 from autograder.exam.process import Job, Subject, exit_text
 from autograder.exam.proxy import FaultProxy
@@ -52,9 +53,8 @@ class Run:
     async def __aenter__(self) -> Self:
         self._lane = await self._exam.of_broker(self._exam.engine.open_lane("run"))
         if self._wants_proxy:
-            address = urlsplit(f"//{self._lane.url.rpartition('/')[2]}")
             self._proxy = FaultProxy(
-                (address.hostname or "127.0.0.1", address.port or 0),
+                self._broker_address(),
                 kafka=self._exam.engine.name == "kafka",
             )
             await self._proxy.start()
@@ -126,13 +126,17 @@ class Run:
     def _subject_lane(self) -> tuple[Lane, tuple[int, ...]]:
         """The lane as the subject sees it (through the proxy, if there is one), and its ports."""
         if self._proxy is None:
-            address = urlsplit(f"//{self.lane.url.rpartition('/')[2]}")
-            return self.lane, (address.port or 0, *self._exam.more_ports)
-        scheme, _, _ = self.lane.url.rpartition("//")
-        url = (
-            f"{scheme}//127.0.0.1:{self._proxy.port}" if scheme else f"127.0.0.1:{self._proxy.port}"
-        )
+            return self.lane, (self._broker_address()[1], *self._exam.more_ports)
+        first = self.lane.url.split(",", maxsplit=1)[0]
+        url = f"127.0.0.1:{self._proxy.port}"
+        if "://" in first:  # who logs in, and where to, stays
+            parts = urlsplit(first)
+            login, at, _ = parts.netloc.rpartition("@")
+            url = parts._replace(netloc=f"{login}{at}{url}").geturl()
         return replace(self.lane, url=url), (self._proxy.port,)
+
+    def _broker_address(self) -> tuple[str, int]:
+        return address(self.lane.url, DEFAULT_PORTS.get(self._exam.engine.name, 0))
 
     def _exited(self, subject: Subject, life: Life) -> None:
         """The subject and all it started are gone: say how, and whether anybody asked for it."""
@@ -172,6 +176,8 @@ class Run:
             return
         self.recorder.life.ended_by_us |= not subject.gone.done()
         await subject.end()
+        if self._proxy is not None:
+            self._proxy.cut()  # a stalled one keeps the dead process's connections for the broker
         await self.recorder.life.exited.wait()
         self._exam.printed(subject)
         self._subject = None
