@@ -84,7 +84,7 @@ NOTHING_ELSE = Asked()
 
 def gradable_engines(exercise: Exercise) -> list[str]:
     """The engines that decide a grade, the default first."""
-    return [engine for engine in exercise.engines if engine not in {"sim", "rabbitmq"}]
+    return [engine for engine in exercise.engines if engine != "sim"]
 
 
 def causes_first(results: Iterable[Result]) -> list[Result]:
