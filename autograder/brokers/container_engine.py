@@ -112,7 +112,7 @@ def state(endpoint: str, container: str) -> Mapping[str, Any]:
 def has_image(endpoint: str, image: str) -> bool:
     """Whether the image is there, so that nothing has to be fetched."""
     with contextlib.suppress(OSError):
-        return request(endpoint, "GET", f"/images/{quote(image)}/json").status == 200
+        return request(endpoint, "GET", f"/images/{quote(image, safe='/:')}/json").status == 200
     return False
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import docker
 import requests
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import APIError, DockerException, NotFound
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
@@ -110,11 +110,10 @@ def _client(engine: Engine) -> Iterator[docker.DockerClient]:
 def _progress(events: Iterable[Mapping[str, Any]], patience: Patience) -> Iterator[str]:
     """How far a pull is, every few seconds. Raises `EngineError` for a pull that fails on its way."""
     layers: dict[str, tuple[int, int]] = {}
-    told = time.monotonic()
+    told, refusal = time.monotonic(), ""
     for event in events:
         patience.wait(0)
-        if "error" in event:
-            raise EngineError(str(event["error"]))
+        refusal = refusal or str(event.get("error", ""))  # and read on: the SDK closes at the end
         detail = event.get("progressDetail") or {}
         if event.get("status") == "Downloading" and "total" in detail:
             layers[str(event.get("id"))] = (int(detail.get("current", 0)), int(detail["total"]))
@@ -122,11 +121,13 @@ def _progress(events: Iterable[Mapping[str, Any]], patience: Patience) -> Iterat
             told = time.monotonic()
             done, total = (sum(each[place] for each in layers.values()) / 1e6 for place in (0, 1))
             yield f"{done:.0f} of {total:.0f} MB"
+    if refusal:
+        raise EngineError(refusal)
 
 
 def _said(error: Exception) -> str:
     """An error in one line, without the SDK's addresses and quotes around it."""
-    if isinstance(error, ImageNotFound):
+    if isinstance(error, NotFound):
         text = f"the registry does not have it ({error.explanation})"
     elif isinstance(error, APIError):
         text = str(error.explanation or error)
