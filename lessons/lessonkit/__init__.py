@@ -1,0 +1,26 @@
+"""What a lesson imports: run a pool against a real broker, and show what it did.
+
+Nothing here teaches. A lesson's own cells hold everything a reader is to learn; this package
+keeps publishing, recording and drawing out of their sight. It may import `autograder`; nothing
+imports it but lessons and the site's executed pages.
+"""
+
+from __future__ import annotations
+
+from lessonkit.crash import crash
+from lessonkit.database import Database, PoolTimeout
+from lessonkit.observing import Observation, observe
+from lessonkit.pictures import facts, plot, timeline
+from lessonkit.reports import graded
+
+__all__ = [
+    "Database",
+    "Observation",
+    "PoolTimeout",
+    "crash",
+    "facts",
+    "graded",
+    "observe",
+    "plot",
+    "timeline",
+]

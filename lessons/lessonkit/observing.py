@@ -1,0 +1,314 @@
+"""Run a consumer from a lesson's cell against a real broker and keep what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import json
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from autograder.exam.engines import Engine, Outgoing, open_engine
+from autograder.exam.recorder import Life, Recorder
+from autograder.messaging import Handler, Message, Permanent, Source, Transient
+from autograder.messaging.adapter import AdapterSource, Lane, open_source
+from autograder.model import BrokerState, History, Kind
+from autograder.subject.recorded import Book, RecordedMessage, RecordedSource, StopEvent
+from lessonkit.broker import ENGINE, server
+
+PREFETCH = 256
+SAMPLE_S = 0.02
+STILL_S = 0.4  # nothing taken for so long: no more will be
+GOODBYE_S = 2.0  # how long a stopped consumer may take; then it is cancelled
+Consumer = Callable[..., Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one run of a consumer looked like, from the outside."""
+
+    history: History
+    published: int
+    seconds: float  # from the first order taken to the end
+    samples: Sequence[tuple[float, int, int]]  # seconds, orders in hand, orders at work
+    memory_bytes: int  # most that Python allocated for it; 0 if nobody measured
+    unheard: int  # exceptions that ended a task and reached nobody
+    returned: bool  # the consumer came back by itself
+    errors: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def finished(self) -> int:
+        """Handlers that returned."""
+        return len(self.history.of(Kind.FINISHED))
+
+    @property
+    def failed(self) -> int:
+        """Handlers that raised."""
+        return len(self.history.of(Kind.FAILED))
+
+    @property
+    def per_second(self) -> float:
+        """Orders finished a second, between the first start and the last end of a handler."""
+        starts, ends = self.history.of(Kind.STARTED), self.history.of(Kind.FINISHED)
+        if not starts or not ends:
+            return 0.0
+        return len(ends) / max(ends[-1].at - starts[0].at, 1e-9)
+
+    @cached_property
+    def most_in_hand(self) -> int:
+        """Most orders that were taken and not settled at one time."""
+        return _peak(self.history, {Kind.TAKEN}, {Kind.SETTLED, Kind.SETTLE_FAILED})
+
+    @cached_property
+    def most_at_work(self) -> int:
+        """Most handlers that ran at one time."""
+        return _peak(self.history, {Kind.STARTED}, {Kind.FINISHED, Kind.FAILED, Kind.CANCELLED})
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{name} {count:,}" for name, count in self.errors.items())
+        settled = len(self.history.of(Kind.SETTLED))
+        lines = [
+            ("finished", f"{self.finished:,} orders, {self.per_second:.0f} a second"),
+            ("failed", f"{self.failed:,}" + (f" ({said})" if said else "")),
+            ("at work", f"{self.most_at_work:,} handlers at most"),
+            ("in hand", f"{self.most_in_hand:,} orders at most"),
+            ("settled", f"{settled:,} of {self.published:,}"),
+        ]
+        return "\n".join(f"{name:<9}{text}" for name, text in lines)
+
+
+async def observe(
+    consumer: Consumer,
+    handle: Handler,
+    *,
+    orders: int | Sequence[bytes],
+    seconds: float,
+    workers: int | None = None,
+    memory: bool = False,
+) -> Observation:
+    """Publish orders, let `consumer` work on them for so many seconds or until all are settled.
+
+    The consumer gets the source, the handler, and of `workers` and `stop` what its signature asks
+    for. At the end `stop` is set; who does not return within two seconds, or has no stop, is
+    cancelled. With `memory` nothing is recorded but what Python allocates meanwhile.
+    """
+    bodies = [_invoice(number) for number in range(orders)] if isinstance(orders, int) else orders
+    engine = await open_engine(ENGINE, server().url)
+    try:
+        async with (
+            _lane(engine, bodies) as lane,
+            open_source(ENGINE, lane, prefetch=PREFETCH) as source,
+        ):
+            watch = _Watch(source, len(bodies), recording=not memory)
+            with _measured(memory) as allocated, _unheard_counted(watch):
+                await watch.over(consumer, handle, workers, seconds)
+            watch.memory_bytes = allocated[0]
+            return watch.observation(await engine.state(lane), workers or 1)
+    finally:
+        await engine.close()
+
+
+def _invoice(number: int) -> bytes:
+    """About a kilobyte, as an order with a few lines has."""
+    line = {"sku": "LV-4711", "title": "Teapot, blue, 1.2 l", "pieces": 1, "price": "24.90"}
+    return json.dumps({"order": number, "customer": number % 900, "lines": [line] * 12}).encode()
+
+
+@asynccontextmanager
+async def _lane(engine: Engine, bodies: Sequence[bytes]) -> AsyncIterator[Lane]:
+    lane = await engine.open_lane("lesson", lease_s=60.0)
+    try:
+        messages = [
+            Outgoing(id=f"order-{number:04d}", body=body) for number, body in enumerate(bodies, 1)
+        ]
+        await engine.publish(lane, messages)
+        yield lane
+    finally:
+        await engine.drop_lane(lane)
+
+
+class _Notebook:
+    """Takes the events of recorded sources and messages, in this process."""
+
+    def __init__(self) -> None:
+        self.recorder = Recorder()
+        self.life: Life = self.recorder.begin_life()
+
+    def event(
+        self,
+        kind: Kind,
+        message: str = "",
+        key: str = "",
+        delivery: int = 0,
+        attempt: int = 0,
+        detail: str = "",
+    ) -> None:
+        line = [str(kind), message, key, delivery, attempt, detail]
+        self.recorder.from_subject(time.monotonic(), self.life, line)
+
+    async def all_sent(self) -> None:
+        """Nothing has to be sent."""
+
+
+class _Watch:
+    """One consumer at work, watched from beside it."""
+
+    def __init__(self, source: AdapterSource, published: int, *, recording: bool) -> None:
+        self._source = source
+        self._published = published
+        self._recording = recording
+        self._notes: Any = _Notebook()
+        self._book = Book()
+        self._began = time.monotonic()
+        self.samples: list[tuple[float, int, int]] = []
+        self.errors: Counter[str] = Counter()
+        self.unheard = 0
+        self.memory_bytes = 0
+        self.returned = False
+        self._events: tuple[Any, ...] = ()
+        self._ended = 0.0
+
+    async def over(
+        self, consumer: Consumer, handle: Handler, workers: int | None, seconds: float
+    ) -> None:
+        """Run the consumer to its end, or to ours."""
+        stop = StopEvent(self._notes)
+        before = asyncio.all_tasks()
+        running = asyncio.ensure_future(
+            consumer(*self._given(handle), **_wanted(consumer, workers, stop))
+        )
+        deadline = time.monotonic() + seconds
+        while not running.done() and time.monotonic() < deadline and not self._over():
+            self._sample()
+            await asyncio.wait({running}, timeout=SAMPLE_S)
+        stop.ask()
+        if "stop" in inspect.signature(consumer).parameters:
+            await asyncio.wait({running}, timeout=GOODBYE_S)
+        self._sample()
+        self.returned = running.done() and not running.cancelled() and not running.exception()
+        self._events = self._notes.recorder.events  # our own tidying up is no part of the history
+        self._ended = time.monotonic()
+        left = {task for task in asyncio.all_tasks() - before if _is_of_a_lesson(task)}
+        for task in {running, *left}:
+            task.cancel()
+        await asyncio.gather(running, *left, return_exceptions=True)
+
+    def _given(self, handle: Handler) -> tuple[Source, Handler]:
+        if not self._recording:
+            return self._source, handle
+        return RecordedSource(self._source, self._notes, self._book), self._recorded(handle)
+
+    def _recorded(self, handle: Handler) -> Handler:
+        async def recorded(message: Message) -> None:
+            assert isinstance(message, RecordedMessage)  # noqa: S101 - from our own source
+            self._book.busy += 1
+            message.report(Kind.STARTED)
+            try:
+                await handle(message)
+            except asyncio.CancelledError:
+                message.report(Kind.CANCELLED)
+                raise
+            except Exception as error:
+                name = type(error).__name__
+                told = name.lower() if isinstance(error, Transient | Permanent) else name
+                self.errors[name] += 1
+                message.report(Kind.FAILED, told)
+                raise
+            else:
+                message.report(Kind.FINISHED)
+            finally:
+                self._book.busy -= 1
+
+        return recorded
+
+    def _sample(self) -> None:
+        in_hand = self._source.standing().in_hand
+        self.samples.append((time.monotonic() - self._began, in_hand, self._book.busy))
+
+    def _over(self) -> bool:
+        """All is settled; or, where only memory is watched, nothing more is taken."""
+        if self._recording:
+            return bool(self._notes.recorder.count("settled") >= self._published)
+        late = [hand for at, hand, _ in self.samples if at > self.samples[-1][0] - STILL_S]
+        return (
+            bool(late)
+            and late[0] > 0
+            and len(set(late)) == 1
+            and len(late) * SAMPLE_S > STILL_S / 2
+        )
+
+    def observation(self, state: BrokerState, workers: int) -> Observation:
+        """All of it, when it is over."""
+        history = History(self._events, workers=workers, engine=ENGINE, broker=state)
+        taken = history.of(Kind.TAKEN)
+        first = taken[0].at if taken else 0.0
+        return Observation(
+            history=history,
+            published=self._published,
+            seconds=self._ended - self._began - first,
+            samples=[(at - first, hand, busy) for at, hand, busy in self.samples],
+            memory_bytes=self.memory_bytes,
+            unheard=self.unheard,
+            returned=self.returned,
+            errors=self.errors,
+        )
+
+
+def _wanted(consumer: Consumer, workers: int | None, stop: asyncio.Event) -> dict[str, Any]:
+    offered = {"workers": workers, "stop": stop}
+    asked = inspect.signature(consumer).parameters
+    return {name: value for name, value in offered.items() if name in asked}
+
+
+def _is_of_a_lesson(task: asyncio.Task[Any]) -> bool:
+    """Whether a cell's own code made this task: clients and adapters end theirs themselves."""
+    code = getattr(task.get_coro(), "cr_code", None)
+    name = code.co_filename if code else ""
+    return "site-packages" not in name and "autograder" not in name
+
+
+@contextmanager
+def _measured(wanted: bool) -> Iterator[list[int]]:  # noqa: FBT001 - a switch, named by its caller
+    """The peak of what Python allocates meanwhile, in bytes; [0] if not wanted."""
+    peak = [0]
+    if not wanted:
+        yield peak
+        return
+    tracemalloc.start()
+    try:
+        yield peak
+        peak[0] = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@contextmanager
+def _unheard_counted(watch: _Watch) -> Iterator[None]:
+    """Count exceptions that asyncio would only log, in place of printing thousands of them."""
+    loop = asyncio.get_running_loop()
+    previous = loop.get_exception_handler()
+
+    def count(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        watch.unheard += "never retrieved" in str(context.get("message"))
+
+    loop.set_exception_handler(count)
+    try:
+        yield
+        gc.collect()  # a task tells of its exception when it goes
+    finally:
+        loop.set_exception_handler(previous)
+
+
+def _peak(history: History, up: set[Kind], down: set[Kind]) -> int:
+    most = now = 0
+    for event in history.events:
+        now += (event.kind in up) - (event.kind in down)
+        most = max(most, now)
+    return most
