@@ -2,8 +2,9 @@
 
 Its numbers are not of now. A quorum queue reports its counters once per tick (the setting
 `quorum_tick_interval` of a node, 5 s if nobody says otherwise), and the API hands out the last
-report. So the interval is measured, on a queue that is there for nothing else, and a number counts
-only when two intervals have gone by since the question was asked.
+report. A number counts only if the queue has reported since the question was asked: because it
+differs from what the API said then, or because an interval and a half has gone by. The interval is
+measured, on a queue that is there for nothing else.
 
 API: https://www.rabbitmq.com/docs/http-api-reference; `disable_stats` with `enable_queue_totals`
 passes by the statistics database, whose numbers are older still.
@@ -32,9 +33,11 @@ OFFSET = 10_000
 """The API's port above the AMQP port: 15672 and 5672."""
 
 _LONGEST_MEASUREMENT_S = 15.0
-_SPARE_S = 0.05
-_LOOK_EVERY_S = 0.005
+_LOOK_EVERY_S = 0.01
+_NO_REPORT = (-1, -1)  # the queue is there and has not reported yet
 _TIMEOUT_S = 5.0
+
+_intervals_s: dict[str, float] = {}  # by the API's address
 
 
 class Management:
@@ -51,7 +54,6 @@ class Management:
                 login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         self._login = base64.b64encode(login.encode()).decode()
         self._vhost = quote(parameters.virtual_host, safe="")
-        self._interval_s: float | None = None
 
     async def fresh_counts(self, queue: str) -> tuple[int, int] | None:
         """Ready and unsettled, as they were at one moment after this call; None if nobody tells.
@@ -60,16 +62,24 @@ class Management:
         broker's.
         """
         asked = time.monotonic()
-        if await self._counts(queue) is None:
+        first = await self._counts(queue)
+        if first is None or (interval_s := await self._interval()) is None:
             return None
-        if self._interval_s is None:
+        deadline = asked + 1.5 * interval_s
+        while True:
+            late = time.monotonic() > deadline
+            counts = await self._counts(queue)
+            if counts != first or late:
+                return None if counts == _NO_REPORT else counts
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _interval(self) -> float | None:
+        """Measured once per node; None where nobody lets us."""
+        if self._base not in _intervals_s:
             with suppress(TimeoutError):  # an API that may be read and not written
                 async with asyncio.timeout(_LONGEST_MEASUREMENT_S):
-                    self._interval_s = await self._measured()
-        if self._interval_s is None:
-            return None
-        await asyncio.sleep(asked + 2 * self._interval_s + _SPARE_S - time.monotonic())
-        return await self._counts(queue)
+                    _intervals_s[self._base] = await self._measured()
+        return _intervals_s.get(self._base)
 
     async def _measured(self) -> float:
         """How often queues report: the time between two reports of a queue of ours.
@@ -98,12 +108,14 @@ class Management:
         await self._request("POST", path, {**message, "properties": {}})
 
     async def _counts(self, queue: str) -> tuple[int, int] | None:
+        """Ready and unsettled in the last report; None if there is no such queue."""
         only = f"name={quote(queue)}&use_regex=false&page=1&page_size=100"
         wanted = f"disable_stats=true&enable_queue_totals=true&{only}"
         answer = await self._request("GET", f"queues/{self._vhost}?{wanted}")
         for each in (answer or {}).get("items", []):
-            if each["name"] == queue and "messages_unacknowledged" in each:
-                return int(each["messages_ready"]), int(each["messages_unacknowledged"])
+            if each["name"] == queue:
+                ready = each.get("messages_ready", -1)
+                return int(ready), int(each.get("messages_unacknowledged", -1))
         return None
 
     async def _request(self, method: str, path: str, body: object = None) -> Any:

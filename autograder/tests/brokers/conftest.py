@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from autograder.brokers import compose, container_engine, kafka, kafka_jars, nats, records
+from autograder.brokers import (
+    compose,
+    container_engine,
+    kafka,
+    kafka_jars,
+    nats,
+    rabbitmq,
+    records,
+)
 from autograder.brokers.container_images import IMAGES
 from autograder.brokers.server import Missing
 from autograder.pytest_plugin import required_engines
@@ -54,13 +62,22 @@ def grounds(tmp_path, monkeypatch):
 @pytest.fixture
 def kafka_installed():
     """Skips with the reason where embedded Kafka cannot run, fails where it is required."""
-    found = kafka.embedded()
-    if isinstance(found, kafka.EmbeddedRecipe):
-        return
-    reason = f"kafka: {found.sentence}. Next: {found.next_command}"
-    if "kafka" in required_engines():
-        pytest.fail(f"required but not available: {reason}", pytrace=False)
-    pytest.skip(reason)
+    need("kafka", kafka.embedded())
+
+
+@pytest.fixture
+def rabbitmq_installed():
+    """Skips with the reason where there is no RabbitMQ, fails where it is required."""
+    need("rabbitmq", rabbitmq.local())
+
+
+def need(engine: str, found: object) -> None:
+    """Skip the test, or fail it if the engine is required, when a recipe is missing something."""
+    if isinstance(found, Missing):
+        reason = f"{engine}: {found.sentence}. Next: {found.next_command}"
+        if engine in required_engines():
+            pytest.fail(f"required but not available: {reason}", pytrace=False)
+        pytest.skip(reason)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from functools import partial
 
 import aiokafka
 import nats
+import pika
 import psutil
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -105,7 +106,25 @@ async def use_kafka(url):
         await admin.close()
 
 
-USE = {"nats": use_nats, "kafka": use_kafka}
+def talk_amqp(url):
+    """A message there and back through a quorum queue, with the real client."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("contract", durable=True, arguments={"x-queue-type": "quorum"})
+        channel.basic_publish("", "contract", b"hello", mandatory=True)
+        delivered, _, body = channel.basic_get("contract")
+        channel.basic_ack(delivered.delivery_tag)
+        assert body == b"hello"
+        channel.queue_delete("contract")
+
+
+async def use_rabbitmq(url):
+    """The same from a coroutine: the blocking client keeps its thread busy."""
+    await asyncio.to_thread(talk_amqp, url)
+
+
+USE = {"nats": use_nats, "kafka": use_kafka, "rabbitmq": use_rabbitmq}
 
 
 class ProviderContract:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autograder import brokers
-from autograder.brokers import kafka_jars
+from autograder.brokers import kafka_jars, rabbitmq
 from autograder.tests.brokers.contract import BorrowedContract, StartedContract
 
 NATS_VERSION = "2.15.1"
@@ -93,4 +93,45 @@ class TestExternalKafka(BorrowedContract):
     def place(self, monkeypatch, kafka_installed):
         with brokers.acquire("kafka", "embedded") as server:
             monkeypatch.setenv("ACKADEMY_KAFKA_URL", f"kafka://{server.url}")
+            yield
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.slow
+class TestLocalRabbit(StartedContract):
+    engine, provider = "rabbitmq", "local"
+
+    @property
+    def version(self):
+        """Of what is installed; the folder of its plugins is the only one to say so unasked."""
+        plugins = rabbitmq.start_script().resolve().parent.parent / "plugins"
+        [rabbit] = plugins.glob("rabbit-*")
+        return rabbit.name.removesuffix(".ez").removeprefix("rabbit-")
+
+    @pytest.fixture
+    def place(self, rabbitmq_installed):
+        return None
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.slow
+class TestWarmRabbit(BorrowedContract):
+    engine, provider, version = "rabbitmq", "warm", TestLocalRabbit.version
+
+    @pytest.fixture
+    def place(self, rabbitmq_installed):
+        brokers.up(["rabbitmq"], "local")
+        yield
+        brokers.down()
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.slow
+class TestExternalRabbit(BorrowedContract):
+    engine, provider, version = "rabbitmq", "external", TestLocalRabbit.version
+
+    @pytest.fixture
+    def place(self, monkeypatch, rabbitmq_installed):
+        with brokers.acquire("rabbitmq", "local") as server:
+            monkeypatch.setenv("ACKADEMY_RABBITMQ_URL", server.url)
             yield
