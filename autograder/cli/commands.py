@@ -136,6 +136,32 @@ def hint(
     hinting.hint(name, rung)
 
 
+@app.command(epilog=EXIT_CODES)
+def docs(
+    *,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    build: Annotated[
+        bool, typer.Option("--build/--no-build", help="Bring the site up to date first.")
+    ] = True,
+) -> None:
+    """Serve the whole site on this machine: lessons, exercises, reference. Ctrl-C ends it."""
+    from autograder.cli import reading
+
+    reading.docs(port, build=build)
+
+
+@app.command(epilog=EXIT_CODES)
+def lesson(
+    name: ExerciseName = None,
+    *,
+    show: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
+) -> None:
+    """Open the lesson of an exercise, and say where its page is."""
+    from autograder.cli import reading
+
+    reading.lesson(name, show=show)
+
+
 @brokers_app.command("up", epilog=EXIT_CODES)
 def brokers_up(
     engines: Annotated[
