@@ -49,6 +49,7 @@ class Kind(StrEnum):
     STOP_SET = "stop set"  # the stop event was set; detail: `BY_THE_MODULE` if nobody had asked
     STOP_IN_FORCE = "stop in force"  # a few loop turns later: takes from here on are new work
     SOURCE_STOPPED = "source stopped"  # stop_receiving() was called
+    SOURCE_CLOSED = "source closed"  # it returned: the broker has the unread messages again
 
     # the examiner's hand
     FAULT = "fault"  # detail: kill, terminate, pause, resume, cut, stall, slow, heal, cancel

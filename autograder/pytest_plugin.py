@@ -144,7 +144,7 @@ async def exam(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """After a scenario: judge each guarantee it declares, one subtest each."""
+    """After a scenario: judge what it declares, and what it saw broken besides, one subtest each."""
     declared = declared_by(pyfuncitem.obj)
     if not declared:
         return (yield)
@@ -157,7 +157,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         pytest.fail("the scenario recorded no history: it has no `async with exam.start(...)`")
     subtests = pyfuncitem.funcargs["subtests"]
     assert isinstance(subtests, pytest.Subtests)  # noqa: S101 - tells the type of a fixture's value
-    judged = verdicts.judge(declared, exam.histories)
+    judged = verdicts.judge(exercise, declared, exam.histories)
     for result in verdicts.results(exercise, judged):
         if verdicts.applies(judged, result.guarantee):
             with subtests.test(msg=result.guarantee):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice
 
 from autograder.checks.expectations import Expectation, read_expectations, stood_still
@@ -21,6 +22,8 @@ from autograder.checks.registry import guarantee
 from autograder.checks.standstill import startable
 from autograder.model import Event, History, Kind, Verdict, Wait, failed, inconclusive, passed
 
+MANY_TAKES = 50  # of one message, in a run that was ended because something went on without end
+
 
 @guarantee
 def no_message_is_lost(history: History) -> Verdict:
@@ -29,7 +32,8 @@ def no_message_is_lost(history: History) -> Verdict:
     Wrong when a message was settled for good (acked, or given up) and no handler ever finished it;
     when the broker has nothing left of a message that was never finished; when messages were left
     waiting by a pool that stood still, or that ended although nobody had asked it to; when a
-    handler is called with a message that nobody published.
+    message is given back again and again and never handled; when a handler is called with a message
+    that nobody published.
 
     Tolerated: handling a message twice (the broker promises at least once); giving one up after
     `Permanent`; messages that wait with the broker after a stop, a kill or a cancelled run; a
@@ -45,8 +49,12 @@ def no_message_is_lost(history: History) -> Verdict:
         return inconclusive("No message was confirmed by the broker.")
     undone = unfinished(history)
     if undone:
-        verdict = _lost(history, confirmed, undone) or _left_waiting(history, confirmed, undone)
-        return verdict or _still_there(history, confirmed, undone)
+        return (
+            _lost(history, confirmed, undone)
+            or _left_waiting(history, confirmed, undone)
+            or _passed_on(history, undone)
+            or _still_there(history, confirmed, undone)
+        )
     if history.truncated:
         return inconclusive("Time ran out before the run was complete.")
     return passed(
@@ -179,6 +187,22 @@ def _left_waiting(
             witness(history, _why_waiting(history, undone, last.over)),
             _slip_of_ending(history, last),
         )
+    return None
+
+
+def _passed_on(history: History, undone: frozenset[str]) -> Verdict | None:
+    """A message that went back and forth between pool and broker until the run was ended for it."""
+    if Wait.STORM not in {each.wait for each in read_expectations(history)}:
+        return None
+    untried = undone - ids(history, Kind.STARTED)
+    takes = Counter(e.message for e in history.of(Kind.TAKEN) if e.message in untried)
+    for message, times in takes.most_common(1):
+        if times > MANY_TAKES:
+            return failed(
+                f"{message} was taken {times} times and never handled.",
+                witness(history, message_places(history, message)[:7]),
+                "Is a message given back because no worker is free for it, instead of kept in hand?",
+            )
     return None
 
 

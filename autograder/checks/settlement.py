@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autograder.checks.expectations import stood_still
+from autograder.checks.expectations import read_expectations, stood_still
 from autograder.checks.ledger import CALLS, FINAL, after, first_place, of_process
 from autograder.checks.lives import NEVER, Lives, read_lives
 from autograder.checks.phrases import counted, delivery_places, moment, some, were, witness
 from autograder.checks.registry import guarantee
-from autograder.model import History, Kind, Verdict, failed, inconclusive, passed
+from autograder.model import History, Kind, Verdict, Wait, failed, inconclusive, passed
+
+MANY_TRIES = 50  # of one delivery, in a run that was ended because something went on without end
 
 
 @guarantee
@@ -86,6 +88,8 @@ def failed_work_is_not_acked(history: History) -> Verdict:
     the connection closes. Wrong as well: a failed message that is not settled by a pool that
     stands still or has returned, and settling any message twice (the port raises `AlreadySettled`).
 
+    So is trying the same delivery again and again without end.
+
     Tolerated: trying again in place, if the ack follows a try that finished; giving back after
     `stop` whatever is in hand; answering, after a cancel, a handler that had failed by itself; a
     settlement that fails (`SettleFailed`); nothing at all once the process was killed or run() was
@@ -105,6 +109,10 @@ def failed_work_is_not_acked(history: History) -> Verdict:
     unsettled = [place for place in book.unsettled() if _had_time(history, lives, place)]
     if unsettled:
         return _unsettled(history, unsettled)
+    if Wait.STORM in {each.wait for each in read_expectations(history)} and book.ends:
+        endless = max(book.ends, key=lambda delivery: len(book.ends[delivery]))
+        if len(book.ends[endless]) > MANY_TRIES:
+            return _endless(history, book.ends[endless])
     if book.calls:
         return passed(f"{counted(len(book.ends), 'failure')}, each answered as it asked for.")
     if any(lives[event.process].cancelled < NEVER for event in history.of(Kind.CANCELLED)):
@@ -233,6 +241,17 @@ def _unsettled(history: History, places: Sequence[int]) -> Verdict:
         f"given back nor given up: {some(history.events[place].message for place in places)}.",
         witness(history, delivery_places(history, first.delivery)),
         "Does a failing handler's exception end its worker before nack() is reached?",
+    )
+
+
+def _endless(history: History, ends: Sequence[int]) -> Verdict:
+    first = history.events[ends[0]]
+    story = delivery_places(history, first.delivery)
+    return failed(
+        f"{first.message} failed {len(ends)} times in one delivery, and was neither given back nor "
+        "given up.",
+        witness(history, [*story[:5], *ends[-2:]]),
+        "Is a failed message tried again in a loop of yours, instead of given back?",
     )
 
 

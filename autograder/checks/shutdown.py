@@ -23,6 +23,7 @@ PROMPT_S = 5.0  # the contract says 1 s; a loaded machine may need more
 _ACTIVITY = frozenset(Kind) - {
     Kind.EXPECTED,
     Kind.SOURCE_STOPPED,
+    Kind.SOURCE_CLOSED,
     Kind.PUBLISHED,
     Kind.CONFIRMED,
 }
@@ -329,7 +330,11 @@ def _left_behind(history: History, life: Life, told: int) -> Verdict | None:
 def _slow(history: History, life: Life, told: int) -> Verdict | None:
     if not _came_back(life) or impeded(history, life.returned):
         return None
-    last = max([told, *_last_of(history, life, life.returned)[:1]])
+    # _last_of lists the latest first; while the source closes, the broker is what is waited for
+    closed = of_process(
+        history, before(history.places[Kind.SOURCE_CLOSED], life.returned), life.process
+    )
+    last = max([told, *closed[-1:], *_last_of(history, life, life.returned)[:1]])
     idle_s = history.events[life.returned].at - history.events[last].at
     if not idle_s > PROMPT_S:
         return None

@@ -32,7 +32,6 @@ class Exam:
         seed: int,
         test: str = "",
         exercise: str = "",
-        more_ports: tuple[int, ...] = (),
     ) -> None:
         self.engine = engine
         self.zygote = zygote
@@ -40,7 +39,6 @@ class Exam:
         self.seed = seed
         self.test = test
         self.exercise = exercise
-        self.more_ports = more_ports  # what a client may have to reach beside the URL's port
         self.random = random.Random(f"{exercise} {test} {seed}")  # noqa: S311 - repeatable, not secret
         self.timer: asyncio.Timeout | None = None  # ends the scenario; see `of_broker`
         self.histories: list[History] = []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,13 +17,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from autograder.messaging.adapter import Lane
 from autograder.model import GraderError
 from autograder.subject import isolation, wire
 
 READY_TIMEOUT_S = 30
+FOLDER, OWNER = "ackademy-subject-", ".owner"  # in the system's temporary folder
 KEPT_OUTPUT = 32 << 10  # bytes kept from the beginning and from the end of what a subject prints
 
 
@@ -75,6 +78,21 @@ def isolation_here() -> str:
     return "landlock"
 
 
+def _own(folder: Path) -> BinaryIO:
+    """Lock a folder for as long as this process lives: nothing else says so across containers."""
+    lock = (folder / OWNER).open("wb")
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock
+
+
+def _sweep() -> None:
+    """Remove what examiners left behind that were killed before they could."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/{OWNER}"):
+        with suppress(OSError), lock.open("wb") as held:  # another user's, or one that is owned
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
+
+
 class Zygote:
     """The warm process of one engine. Use it as a context manager; it serves many runs."""
 
@@ -83,9 +101,12 @@ class Zygote:
         self.isolation = isolation_kind
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="ackademy-subject-")
+        _sweep()
+        self._folder = tempfile.TemporaryDirectory(prefix=FOLDER)
+        self._lock: BinaryIO | None = None
 
     def __enter__(self) -> Self:
+        self._lock = _own(Path(self._folder.name))
         ours, theirs = socket.socketpair()
         environment = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -117,6 +138,8 @@ class Zygote:
             if self._process.stderr:
                 self._process.stderr.close()
         self._folder.cleanup()
+        if self._lock is not None:
+            self._lock.close()
 
     def wait_ready(self) -> None:
         """Return when the zygote has imported its adapter. Raises `GraderError` if it cannot."""

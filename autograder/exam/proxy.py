@@ -42,6 +42,7 @@ class FaultProxy:
         if self._server is not None:
             self._server.close()
         self.cut()
+        self.heal()  # what waits to be let through finds its connection gone
         links = [link.done for link in self._links]
         if links:
             await asyncio.wait(links, timeout=5)

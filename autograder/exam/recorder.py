@@ -43,6 +43,8 @@ class Life:
 
     number: int
     first_delivery: int  # added to the process's own numbers
+    called: bool = False  # the student's function was
+    stopped: bool = False  # its stop event was set, and the turns of grace are over
     returned: bool = False  # the student's function came back or raised
     at_break: bool = False
     broken: bool = False
@@ -156,6 +158,10 @@ class Recorder:
     def _mark(life: Life, kind: Kind, detail: str) -> None:
         if kind in {Kind.RUN_RETURNED, Kind.RUN_RAISED}:
             life.returned = True
+        elif kind is Kind.RUN_STARTED:
+            life.called = True
+        elif kind is Kind.STOP_IN_FORCE:
+            life.stopped = True
         elif kind is Kind.BREAK:
             life.at_break = True
         elif kind is Kind.BROKEN:

@@ -17,7 +17,7 @@ from autograder.exam.process import Job, Subject, exit_text
 from autograder.exam.proxy import FaultProxy
 from autograder.exam.recorder import Life, Recorder
 from autograder.exam.scenario import ScenarioOver
-from autograder.exam.waiting import wait_until
+from autograder.exam.waiting import wait_for_answer, wait_for_life, wait_until
 from autograder.messaging.adapter import Lane
 from autograder.model import BrokerState, GraderError, Kind
 from autograder.subject import host, reporter, wire
@@ -44,7 +44,6 @@ class Run:
         self._lane: Lane | None = None
         self._subject: Subject | None = None
         self._gates: list[dict[str, Any]] = []
-        self._module = exam.workspace()
         self._paused = False
         self.recorder = Recorder()
 
@@ -99,7 +98,7 @@ class Run:
         life = self.recorder.begin_life()
         lane, ports = self._subject_lane()
         job = Job(
-            module=self._module,
+            module=self._exam.workspace(),  # a fresh copy: the process before may have changed its own
             function=self._exam.function,
             engine=self._exam.engine.name,
             lane=lane,
@@ -126,7 +125,7 @@ class Run:
     def _subject_lane(self) -> tuple[Lane, tuple[int, ...]]:
         """The lane as the subject sees it (through the proxy, if there is one), and its ports."""
         if self._proxy is None:
-            return self.lane, (self._broker_address()[1], *self._exam.more_ports)
+            return self.lane, (self._broker_address()[1],)
         first = self.lane.url.split(",", maxsplit=1)[0]
         url = f"127.0.0.1:{self._proxy.port}"
         if "://" in first:  # who logs in, and where to, stays
@@ -214,8 +213,12 @@ class Run:
         elif match is not None:
             rule["ids"] = [o.id for o in ([match] if isinstance(match, Order) else match)]
         self._gates.append({"do": do, "match": rule})
+        await self._order(do, match=rule)
+
+    async def _order(self, do: str, **details: Any) -> None:
+        """Have the host do something, if there is one. Ends the scenario if its loop stands still."""
         if self._subject is not None:
-            await self._subject.order(do, match=rule)
+            await wait_for_answer(self, self._subject.order(do, **details))
 
     # --- waiting ----------------------------------------------------------------------------
 
@@ -248,11 +251,11 @@ class Run:
     # --- faults -----------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """SIGTERM: the host sets the student's stop event."""
+        """SIGTERM: the host sets the student's stop event. Returns when a take would be new work."""
+        await wait_for_life(self, lambda life: life.called)  # before, nobody would hear it
         self._fault("terminate")
         self._send(Signals.SIGTERM)
-
-    terminate = stop
+        await wait_for_life(self, lambda life: life.stopped)
 
     async def kill(self) -> None:
         """SIGKILL to the whole process group; returns when nothing of it is left."""
@@ -276,13 +279,11 @@ class Run:
     async def cancel(self) -> None:
         """Cancel the task that runs the student's function, as a caller with a timeout would."""
         self._fault("cancel")
-        if self._subject is not None:
-            await self._subject.order("cancel")
+        await self._order("cancel")
 
     async def break_at(self, kind: str, count: int) -> None:
         """Freeze the process right after the `count`-th event of this kind from now on."""
-        if self._subject is not None:
-            await self._subject.order("break", kind=str(Kind(kind)), count=count)
+        await self._order("break", kind=str(Kind(kind)), count=count)
 
     async def cut(self) -> None:
         """Take the subject's connection away, and with it what it delivered; it may come back.
@@ -290,7 +291,9 @@ class Run:
         TCP is reset, new connections are accepted, and the broker knows at once that its consumer
         is gone: a member of a Kafka group would survive a mere reset. Wait for `reconnected=1`.
         """
-        self._through().cut()
+        proxy = self._through()
+        await self._order("tell")  # how often it had connected before
+        proxy.cut()
         self._fault("cut")
         self.recorder.connections_at_cut = self.recorder.beat.connections
         await self._exam.of_broker(self._exam.engine.disown(self.lane))

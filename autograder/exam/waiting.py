@@ -14,14 +14,16 @@ so many distinct messages), `failed`, `requeued`, `cancelled` (at least so many 
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from autograder.exam.scenario import ScenarioOver
 from autograder.model import GraderError, Kind, Wait
 
 if TYPE_CHECKING:
+    from autograder.exam.recorder import Life
     from autograder.exam.run import Run
 
 STILL_BEATS = 40  # heartbeats (0.05 s each when the machine is idle) without any movement
@@ -49,18 +51,67 @@ async def wait_until(run: Run, conditions: Mapping[str, int | bool], *, timeout_
         if why is not None:
             run.recorder.note(Kind.EXPECTED, _detail(run, why, conditions))
             raise ScenarioOver(_detail(run, why, conditions))
-        before = time.monotonic()
-        await run.changed(within_s=0.1)
-        if time.monotonic() - before > LAG_S:
-            patience.since = time.monotonic()
+        with patience:
+            await run.changed(within_s=0.1)
+
+
+async def wait_for_answer(run: Run, answer: Awaitable[None]) -> None:
+    """Wait until the subject has carried out an order.
+
+    Orders are read by the event loop. If that stands still, an `EXPECTED` event says so and
+    `ScenarioOver` ends the scenario.
+    """
+    waiting = asyncio.ensure_future(answer)
+    patience = _Patience(time.monotonic())
+    try:
+        while not waiting.done():
+            if _is_silent(run, patience) and not run.paused:
+                detail = _detail(run, Wait.BLOCKED, {"answered": 1})
+                run.recorder.note(Kind.EXPECTED, detail)
+                raise ScenarioOver(detail)
+            with patience:
+                await asyncio.wait({waiting}, timeout=0.1)
+        waiting.result()
+    finally:
+        waiting.cancel()
+
+
+async def wait_for_life(run: Run, reached: Callable[[Life], bool]) -> None:
+    """Return when the subject's process has got so far, or never will.
+
+    A loop that stands still is waited for no longer than it takes to know it: what the scenario
+    waits for next will say so.
+    """
+    life = run.recorder.life
+    patience = _Patience(time.monotonic())
+    while not (reached(life) or life.returned or life.exited.is_set() or run.paused):
+        if _is_silent(run, patience):
+            return
+        with patience:
+            await run.changed(within_s=0.1)
 
 
 class _Patience:
-    """Since when the examiner has been watching without being held up itself."""
+    """Since when the examiner has been watching without being held up itself: `with` it, wait."""
 
     def __init__(self, since: float) -> None:
         self.since = since
         self.asked_at_beat = 0
+        self._before = since
+
+    def __enter__(self) -> None:
+        self._before = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        now = time.monotonic()
+        if now - self._before > LAG_S:
+            self.since = now
+
+
+def _is_silent(run: Run, patience: _Patience) -> bool:
+    """Whether the subject's event loop has not turned for seconds."""
+    last = max(run.recorder.beat.at, run.recorder.moved_at, patience.since)
+    return time.monotonic() - last > SILENT_S
 
 
 def _check_names(run: Run, conditions: Mapping[str, int | bool]) -> None:
@@ -81,6 +132,8 @@ def _value(run: Run, name: str) -> int:
             return int(life.exited.is_set())
         case "at_break":
             return int(life.at_break)
+        case "answered":
+            return 0
     return run.count(name)
 
 
@@ -105,8 +158,10 @@ async def _why_not(
     since = max(recorder.moved_at, patience.since)
     if run.paused:
         return Wait.LATE if now - since > timeout_s else None
-    if now - max(beat.at, since) > SILENT_S:
+    if _is_silent(run, patience):
         return Wait.BLOCKED
+    if not life.called:  # it loads, or it connects: the adapter's time, and the broker's
+        return Wait.LATE if now - since > timeout_s else None
     idle = beat.busy == beat.held and not beat.settling
     within_reach = beat.buffered or beat.in_hand or "returned" in conditions
     if "reconnected" in conditions:  # the adapter's work, and ours: nobody else stands still

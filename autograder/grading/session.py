@@ -49,10 +49,11 @@ class Session:
         except (GraderError, OSError) as error:
             self._blame_server(error)
             raise
-        if not exam.histories:
-            raise GraderError(f"The scenario {scenario.name} recorded no history.")
         self._blame_server(None)
-        return Examined(judge(scenario.guarantees, exam.histories), exam.output, exam.notices)
+        if not exam.histories:
+            raise GraderError(_no_history(scenario, exam))
+        judged = judge(self.exercise, scenario.guarantees, exam.histories)
+        return Examined(judged, exam.output, exam.notices)
 
     def _blame_server(self, error: Exception | None) -> None:
         if not brokers.is_alive(self.server):
@@ -61,6 +62,15 @@ class Session:
                 "nothing that happened since counts.",
                 next_command="ackademy brokers status",
             ) from error
+
+
+def _no_history(scenario: Scenario, exam: Exam) -> str:
+    """Why there is nothing to judge: an author's mistake, or a machine that was too slow."""
+    if exam.timer is not None and exam.timer.expired():
+        return f"Time ran out before the first run of {scenario.name} had begun: this machine or its broker is too slow."
+    return (
+        f"The scenario {scenario.name} recorded no history: it has no `async with exam.start(...)`."
+    )
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,26 @@ class Judged:
     verdicts: dict[str, Verdict]
 
 
-def judge(declared: Sequence[Guarantee], histories: Iterable[History]) -> list[Judged]:
-    """Judge the histories of one scenario by the guarantees it declares."""
-    return [Judged(each, checks.judge(each, declared)) for each in histories]
+def judge(
+    exercise: Exercise, declared: Sequence[Guarantee], histories: Iterable[History]
+) -> list[Judged]:
+    """Judge the histories of one scenario by all that the exercise promises.
+
+    A promise is broken wherever it is seen broken. That it was kept, or could not be judged, counts
+    only where the scenario declares it: there the promise was put to the test.
+    """
+    besides = [checks.find(name) for name in exercise.points]
+    besides = [each for each in besides if each not in declared]
+    return [Judged(each, _verdicts(each, declared, besides)) for each in histories]
+
+
+def _verdicts(
+    history: History, declared: Sequence[Guarantee], besides: Sequence[Guarantee]
+) -> dict[str, Verdict]:
+    broken = checks.judge(history, besides).items()
+    return checks.judge(history, declared) | {
+        name: verdict for name, verdict in broken if verdict.status is Status.FAIL
+    }
 
 
 def results(exercise: Exercise, judged: Sequence[Judged]) -> tuple[Result, ...]:

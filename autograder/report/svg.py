@@ -353,6 +353,7 @@ _SHAPES: dict[Kind, tuple[str, Callable[[float], str]]] = {
     Kind.STOP_SET: ("exam", lambda r: _square(r * 0.9)),
     Kind.STOP_IN_FORCE: ("exam full", lambda r: _square(r * 0.9)),
     Kind.SOURCE_STOPPED: ("", lambda r: _square(r * 0.9)),
+    Kind.SOURCE_CLOSED: ("full", lambda r: _square(r * 0.9)),
     Kind.FAULT: ("exam full", lambda r: _bolt(r * 1.3)),
     Kind.RELEASED: ("exam", _diamond),
     Kind.BREAK: ("exam", lambda r: _circle(r) + _pause(r)),

@@ -45,6 +45,7 @@ _EVENTS = {
     Kind.STOP_SET: "stop was set",
     Kind.STOP_IN_FORCE: "stop counts now",
     Kind.SOURCE_STOPPED: "source stopped",
+    Kind.SOURCE_CLOSED: "source closed",
     Kind.ACK: "acked",
     Kind.GIVE_UP: "gave up",
     Kind.REQUEUE: "gave back",

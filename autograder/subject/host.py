@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from autograder.messaging import Message, Permanent, Transient
-from autograder.messaging.adapter import AdapterSource, Lane, open_source
+from autograder.messaging.adapter import AdapterSource, Lane, Standing, open_source
 from autograder.model import Kind
 from autograder.subject import wire
 from autograder.subject.module import (  # fmt: skip
@@ -127,6 +127,7 @@ class Host:
         self._pending = bytearray()
         self._students: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self._run: asyncio.Task[None] | None = None
+        self._source: AdapterSource | None = None  # until there is a connection
         self.called = False  # the student's function was
         for order in job["orders"]:
             self._obey(order)
@@ -139,9 +140,11 @@ class Host:
         loop.add_signal_handler(signal.SIGTERM, self._stop.ask)
         loop.add_reader(self._channel, self._read_orders)
         lane = Lane(**self._job["lane"])
+        self._keep_telling()
         try:
             async with open_source(self._job["engine"], lane, prefetch=self._job["prefetch"]) as source:  # fmt: skip
-                self._beat(source)
+                self._source = source
+                self._tell()
                 if self._job["stop_first"]:
                     self._stop.ask()
                 await self._call(function, source)
@@ -198,25 +201,8 @@ class Host:
             if self._gates.closed_for(message):
                 await self._hold(message)
             await self._worker.do(message)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            # `cancelling` counts requests from outside; the work's own error leaves it at 0.
-            if task is not None and task.cancelling():
-                message.report(Kind.CANCELLED)
-            else:
-                message.report(Kind.FAILED, "cancelled")
-            raise
-        except Permanent:
-            message.report(Kind.FAILED, "permanent")
-            raise
-        except Transient:
-            message.report(Kind.FAILED, "transient")
-            raise
-        except GeneratorExit:
-            message.report(Kind.CANCELLED, "thrown away")
-            raise
-        except BaseException:
-            message.report(Kind.FAILED, "error")
+        except BaseException as error:
+            message.report(*_how_it_ended(error))
             raise
         else:
             message.report(Kind.FINISHED)
@@ -231,12 +217,16 @@ class Host:
         finally:
             self._book.held -= 1
 
-    def _beat(self, source: AdapterSource) -> None:
+    def _keep_telling(self) -> None:
+        self._tell()
+        asyncio.get_running_loop().call_later(BEAT_S, self._keep_telling)
+
+    def _tell(self) -> None:
         """Say that the loop turns, and how things stand: the examiner tells slow from stuck by it."""
-        standing, book = source.standing(), self._book
+        source, book = self._source, self._book
+        standing = source.standing() if source else Standing(0, 0, connected=False, connections=0)
         counts = standing.buffered, book.in_hand, book.busy, book.held, book.settling
         self._reporter.line([wire.BEAT, *counts, standing.connections])
-        asyncio.get_running_loop().call_later(BEAT_S, self._beat, source)
 
     def _remember_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:  # fmt: skip
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **options)
@@ -263,15 +253,36 @@ class Host:
                 self._gates.rule(order["match"], hold=False)
             case "break":
                 self._reporter.break_at(Kind(order["kind"]), order["count"])
+            case "tell":
+                self._tell()
             case "cancel" if self._run is not None:
                 self._run.cancel()
 
 
+def _how_it_ended(error: BaseException) -> tuple[Kind, str]:
+    """What a handler that did not finish is reported as."""
+    if isinstance(error, GeneratorExit):
+        return Kind.CANCELLED, "thrown away"
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        # `cancelling` counts requests from outside; the work's own error leaves it at 0.
+        if task is not None and task.cancelling():
+            return Kind.CANCELLED, ""
+        return Kind.FAILED, "cancelled"
+    for kind, name in (Permanent, "permanent"), (Transient, "transient"):
+        if isinstance(error, kind):
+            return Kind.FAILED, name
+    return Kind.FAILED, "error"
+
+
 def _is_library(coro: Any) -> bool:
-    """Whether a task runs a client's or an adapter's own code: those are not the student's to end."""
+    """Whether a task runs a client's, an adapter's or asyncio's own code: not the student's to end.
+
+    What closes an abandoned async generator is a task of the loop's, and has no code at all.
+    """
     code = getattr(coro, "cr_code", None) or getattr(coro, "gi_code", None)
     filename = code.co_filename if code else ""
-    return "site-packages" in filename or f"{os.sep}messaging{os.sep}" in filename
+    return not code or "site-packages" in filename or f"{os.sep}messaging{os.sep}" in filename
 
 
 def _describe(task: asyncio.Task[Any]) -> str:

@@ -137,6 +137,7 @@ class RecordedSource:
             await self._inner.stop_receiving()
         finally:
             self._book.settling -= 1
+        self._reporter.event(Kind.SOURCE_CLOSED)
 
 
 class StopEvent(asyncio.Event):

@@ -1,7 +1,8 @@
 """Lines of JSON between the examiner and a subject: events one way, orders the other.
 
 An event is a list: `[kind, message, key, delivery, attempt, detail]`. A heartbeat is
-`["beat", buffered, in hand, busy, held, settling, connections]`; the answer to an order is `["done", number]`.
+`["beat", buffered, in hand, busy, held, settling, connections]`, no connections being a subject
+that is about to connect; the answer to an order is `["done", number]`.
 An order is an object: `{"do": name, "number": n, ...}`.
 """
 

@@ -122,16 +122,20 @@ def _end_stragglers() -> int:
     """Kill whatever the subject left behind, in whichever session, until nothing is left."""
     ended = 0
     while True:
-        for child in _children():
+        children = _children()
+        for child in children:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         try:
-            pid, _ = os.waitpid(-1, os.WNOHANG if not _children() else 0)
+            # wait for one of those just killed, then take along whoever is dead as well
+            pid, _ = os.waitpid(-1, 0 if children else os.WNOHANG)
+            while pid:
+                ended += 1
+                pid, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return ended
-        if pid == 0:  # there are children, but this system cannot list them to be killed
+        if not children:  # there are some, but this system cannot list them to be killed
             return ended
-        ended += 1
 
 
 def _children() -> list[int]:

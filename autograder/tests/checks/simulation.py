@@ -370,6 +370,7 @@ class Sim:
                     self.say(Kind.REQUEUE, each)
         if self.random.random() < 0.7:
             self.say(Kind.SOURCE_STOPPED)
+            self.say(Kind.SOURCE_CLOSED)
         if self.in_hand and self.slips("leave in hand"):
             pass
         else:

@@ -242,3 +242,13 @@ def test_a_pool_that_stops_itself_leaves_its_messages_waiting():
     assert "nobody had asked it to stop" in verdict.observed
     asked = Story().publish("a", "b").begin().handle("a").say(Kind.STOP_SET).say(Kind.RUN_RETURNED)
     assert judged(asked, waiting=1, unsettled=0).status is Status.PASS
+
+
+def test_a_message_passed_back_and_forth_and_never_handled():
+    story = Story().publish("a", "b").begin().handle("a")
+    for _ in range(60):
+        story.take("b").requeue("b")
+    assert judged(story, waiting=1).status is Status.PASS  # so far it only took its time
+    verdict = judged(story.expect("storm settled=2 seen=1"), waiting=1)
+    assert verdict.status is Status.FAIL
+    assert verdict.observed == "b was taken 60 times and never handled."

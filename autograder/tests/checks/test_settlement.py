@@ -165,3 +165,18 @@ class TestFailedWorkIsNotAcked:
         assert self.judged(story.requeue("a")).status is Status.PASS
         story = taken().start("a").cancelled("a")
         assert self.judged(story.ack("a")).status is Status.FAIL
+
+    def test_the_same_delivery_tried_without_end(self):
+        story = taken()
+        for _ in range(60):
+            story.start("a").fail("a", "permanent")
+        verdict = self.judged(story.expect("storm settled=1 seen=0"))
+        assert verdict.status is Status.FAIL
+        assert "a failed 60 times in one delivery" in verdict.observed
+        assert "loop of yours" in verdict.slip
+
+    def test_many_deliveries_of_one_message_are_no_endless_try(self):
+        story = Story().publish("a").begin()
+        for _ in range(60):
+            story.take("a").start("a").fail("a").requeue("a")
+        assert self.judged(story.expect("storm settled=1 seen=0")).status is Status.PASS

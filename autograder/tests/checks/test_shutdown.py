@@ -166,6 +166,13 @@ class TestShutdownDrainsInFlight:
         assert verdict.status is Status.FAIL
         assert "2 tasks behind: worker-1, Task-7" in verdict.observed
 
+    def test_the_time_in_which_the_source_closes_is_the_brokers(self):
+        closing = at_work().stop().finish("a").ack("a").say(Kind.SOURCE_STOPPED).wait(30)
+        closed = closing.say(Kind.SOURCE_CLOSED)
+        assert self.judged(closed.returned()).status is Status.PASS
+        again = at_work().stop().finish("a").ack("a").say(Kind.SOURCE_CLOSED).wait(6)
+        assert self.judged(again.returned()).status is Status.FAIL
+
     @pytest.mark.parametrize(("idle_s", "status"), [(4.8, Status.PASS), (5.2, Status.FAIL)])
     def test_prompt_is_measured_generously(self, idle_s, status):
         story = at_work().stop().finish("a").ack("a").wait(idle_s).returned()

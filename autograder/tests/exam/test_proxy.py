@@ -161,3 +161,13 @@ def test_no_coordinator_keeps_its_empty_address():
     rewrite.request(request(10, 1, 7))
     nobody = frame(coordinator_v1("", -1))
     assert rewrite.response(nobody) == nobody
+
+
+async def test_closing_lets_nobody_wait_who_was_stalled(proxy):
+    _, writer = await talk(proxy)
+    proxy.stall()
+    writer.write(b"x")
+    await asyncio.sleep(0.1)
+    await asyncio.wait_for(proxy.close(), 3)  # less than it is given: nothing was waited for
+    assert [task for task in asyncio.all_tasks() if "_pump" in repr(task)] == []
+    writer.close()

@@ -7,8 +7,10 @@ import os
 
 import pytest
 
+from autograder.checks.pool import no_message_is_lost, stop_means_no_new_work
 from autograder.exam import Exam, ScenarioOver
-from autograder.model import BY_THE_MODULE, GraderError, Kind
+from autograder.exam.waiting import SILENT_S, STILL_S
+from autograder.model import BY_THE_MODULE, GraderError, Kind, Status
 
 from .conftest import MakeExam
 
@@ -280,6 +282,73 @@ async def test_a_blocked_loop_is_seen(make_exam: MakeExam):
     with pytest.raises(ScenarioOver, match="blocked"):
         async with exam.start(workers=2) as run:
             await run.until(started=1)
+
+
+async def test_an_order_to_a_blocked_loop_is_not_waited_for_for_ever(make_exam: MakeExam):
+    exam = make_exam("""
+        import asyncio
+        import time
+
+        async def run(source, handle, *, workers, stop):
+            async for message in source:
+                await asyncio.sleep(0)  # the take is reported
+                time.sleep(1000)
+    """)
+    with pytest.raises(ScenarioOver, match="blocked answered=1 seen=0"):
+        async with exam.start(workers=2) as run:
+            await run.publish(exam.messages(1))
+            await run.until(taken=1)
+            await run.hold()
+    assert no_message_is_lost(exam.histories[0]).status is Status.FAIL
+
+
+async def test_connecting_is_the_brokers_time(make_exam: MakeExam):
+    """A process whose heart beats and that is not connected yet waits for us: it does not stand."""
+    exam = make_exam()
+    with pytest.raises(ScenarioOver, match="late returned=1"):
+        async with exam.start(workers=1) as run:
+            while not run.recorder.life.called:
+                await run.changed(within_s=1)
+            run.recorder.life.called = False  # as if it had not come so far
+            await run.until(returned=True, timeout_s=STILL_S + SILENT_S)
+
+
+async def test_stop_returns_when_a_take_would_be_new_work(make_exam: MakeExam):
+    exam = make_exam("""
+        import asyncio
+
+        async def run(source, handle, *, workers, stop):
+            await stop.wait()
+            async for message in source:
+                await message.nack(requeue=True)
+                await asyncio.sleep(0)
+                return
+    """)
+    async with exam.start(workers=1) as run:
+        await run.stop()
+        await run.publish(exam.messages(1))
+        await run.until(returned=True)
+    assert stop_means_no_new_work(exam.histories[0]).status is Status.FAIL
+
+
+async def test_every_process_gets_a_fresh_copy_of_the_module(make_exam: MakeExam):
+    exam = make_exam("""
+        from pathlib import Path
+
+        Path(__file__).write_text("raise SystemExit('rewritten')")
+
+        async def run(source, handle, *, workers, stop):
+            async for message in source:
+                await handle(message)
+                await message.ack()
+    """)
+    async with exam.start(workers=1) as run:
+        await run.publish(exam.messages(1))
+        await run.until(settled=1)
+        await run.kill()
+        await run.restart()
+        await run.publish(exam.messages(1))
+        await run.until(settled=2)
 
 
 async def test_a_paused_subject_is_late_and_nothing_worse(make_exam: MakeExam):

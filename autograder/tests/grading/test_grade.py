@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from autograder import brokers
+from autograder.exam import Zygote
 from autograder.grading import grade
 from autograder.model import Exercise, GraderError, Status
 
@@ -167,9 +168,15 @@ def test_ctrl_c_keeps_what_was_judged_and_leaves_no_process(grader):
 def test_kill_9_of_the_grader_leaves_no_process(grader):
     """What hangs on its sockets dies at once; a server at the latest with the next start."""
     family = psutil.Process(grader.pid).children(recursive=True)
+    children = psutil.Process(grader.pid).children()
+    (zygote,) = (each for each in children if "autograder.subject.zygote" in each.cmdline())
+    folder = Path(zygote.cwd())
     grader.kill()
     grader.wait()
     assert _gone(family)
+    assert folder.is_dir()
+    with Zygote("memory", isolation_kind="plain"):  # the next one cleans up
+        assert not folder.exists()
 
 
 def _gone(family: list[psutil.Process]) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from autograder.checks import pool  # noqa: F401 - fills the catalogue
-from autograder.grading.verdicts import Judged, put_to_the_test, results
+from autograder.checks import pool
+from autograder.grading.verdicts import Judged, judge, put_to_the_test, results
 from autograder.model import (  # fmt: skip
     Event,
     Exercise,
@@ -19,6 +20,7 @@ from autograder.model import (  # fmt: skip
     inconclusive,
     passed,
 )
+from autograder.tests.checks.build import Story
 
 NAME = "stop_means_no_new_work"
 EXERCISE = Exercise("a/b", "t", "port", "m", "run", ("nats",), 5, {NAME: 2}, Path(), Path())
@@ -67,3 +69,16 @@ def test_the_shortest_of_equal_witnesses_speaks():
     (result,) = results(EXERCISE, [long, short])
     assert result.verdict.observed == "short"
     assert result.histories == 2
+
+
+def test_a_promise_is_broken_wherever_it_is_seen_broken():
+    """Judged where nobody declared it: a fail counts, and nothing else does."""
+    story = Story(1).publish("a").begin().take("a").start("a").ack("a").finish("a")
+    declared = [pool.no_message_is_lost]
+    points = {"no_message_is_lost": 1, "ack_follows_work": 1, "concurrency_is_bounded": 1}
+    exercise = replace(EXERCISE, points=points)
+    (found,) = judge(exercise, declared, [story.history()])
+    assert {name: each.status for name, each in found.verdicts.items()} == {
+        "no_message_is_lost": Status.PASS,
+        "ack_follows_work": Status.FAIL,
+    }
