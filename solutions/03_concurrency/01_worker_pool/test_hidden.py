@@ -23,16 +23,19 @@ from autograder.exam import Exam, guarantees
     backpressure_holds, concurrency_is_bounded, pool_is_used, ack_follows_work, no_message_is_lost
 )
 async def test_a_backlog_waits_outside(exam: Exam) -> None:
-    """Every handler stands still while orders pile up: unbounded queues and pools show here."""
-    workers = exam.random.randint(3, 6)
-    morning, evening = exam.messages(80), exam.messages(80, keys=5)
-    async with exam.start(workers=workers) as run:
-        await run.hold()
-        await run.publish(morning)
-        await run.until(running=workers)
-        await run.publish(evening)
-        await run.release()
-        await run.until(settled=160)
+    """Every handler stands still while orders pile up: unbounded queues and pools show here.
+
+    Once in a small pool and once in a large one: a number of somebody's own fits one of them at most.
+    """
+    for workers in exam.random.randint(3, 6), exam.random.randint(33, 40):
+        morning, evening = exam.messages(120), exam.messages(80, keys=5)
+        async with exam.start(workers=workers) as run:
+            await run.hold()
+            await run.publish(morning)
+            await run.until(running=workers)
+            await run.publish(evening)
+            await run.release()
+            await run.until(settled=200)
 
 
 @guarantees(
@@ -72,6 +75,8 @@ async def test_slow_orders_hold_up_nobody(exam: Exam) -> None:
 async def test_failures_stay_their_own(exam: Exam) -> None:
     """More failures of each kind than there are workers, then work for every one of them.
 
+    One order fails six times and is good in the end: nobody said that five are enough.
+
     Waits for failures and finished work, never for settlements: a pool that gives permanent
     failures back moves for ever, and would only be caught by the clock.
     """
@@ -83,17 +88,18 @@ async def test_failures_stay_their_own(exam: Exam) -> None:
     ]
     hopeless = exam.messages(workers, permanent=True)
     both = exam.messages(1, transient=1, error=1, permanent=True)
-    bad = [*heal, *hopeless, *both]
+    stubborn = exam.messages(1, transient=6)
+    bad = [*heal, *hopeless, *both, *stubborn]
     exam.random.shuffle(bad)
     good = exam.messages(workers + 8)
     async with exam.start(workers=workers) as run:
         await run.publish(bad)
-        await run.until(failed=len(heal) + len(hopeless) + 3)
+        await run.until(failed=len(heal) + len(hopeless) + 3 + 6)
         await run.hold(good)
         await run.publish(good)
         await run.until(running=workers)
         await run.release(good)
-        await run.until(finished=len(heal) + len(good))
+        await run.until(finished=len(heal) + len(stubborn) + len(good))
 
 
 @guarantees(no_message_is_lost, ack_follows_work)
@@ -134,6 +140,19 @@ async def test_stop_while_everything_is_full(exam: Exam) -> None:
         await run.until(returned=True)
 
 
+@guarantees(stop_means_no_new_work, shutdown_drains_in_flight, no_message_is_lost)
+async def test_orders_that_come_after_an_idle_stop(exam: Exam) -> None:
+    """Nothing goes on when the stop comes, and then there is something: a take nobody ended shows."""
+    workers = exam.random.randint(1, 4)
+    orders = exam.messages(workers + 1)
+    async with exam.start(workers=workers) as run:
+        await run.publish(orders)
+        await run.until(settled=len(orders))
+        await run.stop()
+        await run.publish(exam.messages(workers + 1))
+        await run.until(returned=True)
+
+
 @guarantees(stop_means_no_new_work, shutdown_drains_in_flight)
 async def test_stop_before_the_start(exam: Exam) -> None:
     """`stop` is set when `run` is called: it takes nothing and returns."""
@@ -158,11 +177,18 @@ async def test_cancelling_run(exam: Exam) -> None:
         await run.until(settled=len(orders))
 
 
-@guarantees(pool_is_used, no_message_is_lost)
+@guarantees(pool_is_used, failed_work_is_not_acked, no_message_is_lost)
 async def test_the_connection_breaks_under_the_handlers(exam: Exam) -> None:
-    """Work is done, and its settlement fails: that is the end of this delivery, not of a worker."""
-    workers = exam.random.randint(1, 4)
-    orders = exam.messages(20)
+    """Work is done, or has failed, and its settlement fails: the end of this delivery, no more.
+
+    Of the orders under the handlers every second one fails, for a while or for good.
+    """
+    workers = exam.random.randint(2, 5)
+    good, flaky = exam.messages(10), exam.messages(5, transient=1)
+    bad = [
+        each for pair in zip(flaky, exam.messages(5, permanent=True), strict=True) for each in pair
+    ]
+    orders = [each for pair in zip(good, bad, strict=True) for each in pair]
     async with exam.start(workers=workers, proxy=True) as run:
         await run.hold()
         await run.publish(orders)
