@@ -55,7 +55,8 @@ class TestNats(ConnectionContract, ProcessContract):
         await stage.publish(50)
         source = await stage.connect(prefetch=10, cuttable=True)
         await eventually(lambda: source.standing().buffered == 10, lambda: f"{source.standing()}")
-        await take(source, 3)  # seven are left: too many for the next request, so none is on its way
+        # with seven left there is no room for the next request: nothing is on its way at the cut
+        await take(source, 3)
         stage.cut()
         await eventually(lambda: source.standing().in_hand == 0, lambda: f"{source.standing()}")
         again = await take_and_ack(source, 50)
