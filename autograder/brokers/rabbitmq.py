@@ -127,6 +127,19 @@ def local() -> RabbitRecipe | Missing:
     return RabbitRecipe(script)
 
 
+def installed_version() -> str:
+    """The version of the installed RabbitMQ, by the name of its folder; empty when that is not said."""
+    script = start_script()
+    if script is None:
+        return ""
+    home = script.resolve().parents[1]  # bin/ or sbin/ is below the release, or beside its `lib`
+    for folder in (home, *home.glob("lib/rabbitmq_server-*"), *home.glob("rabbitmq_server-*")):
+        _, found, version = folder.name.partition("rabbitmq_server-")
+        if found:
+            return version
+    return ""
+
+
 def start_script() -> Path | None:
     """RabbitMQ's own start script; None where there is none.
 

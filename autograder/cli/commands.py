@@ -77,7 +77,10 @@ def check(
     *,
     engine: EngineName = None,
     provider: Annotated[
-        str | None, typer.Option(help="Where the server comes from: external, embedded, local.")
+        str | None,
+        typer.Option(
+            help="Where the server comes from: external, compose, warm, embedded, local, container."
+        ),
     ] = None,
     submission: Annotated[
         Path | None, typer.Option(help="Grade this file in place of the skeleton.")
@@ -162,13 +165,26 @@ def lesson(
     reading.lesson(name, show=show)
 
 
+@app.command(epilog=EXIT_CODES)
+def doctor(
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """What this machine has for checks, what it lacks, and what mends it."""
+    from autograder.cli import doctor as examining
+
+    raise typer.Exit(examining.doctor(as_json=as_json))
+
+
 @brokers_app.command("up", epilog=EXIT_CODES)
 def brokers_up(
     engines: Annotated[
         list[str] | None, typer.Argument(metavar="ENGINE", help="Default: nats.")
     ] = None,
     *,
-    provider: Annotated[str | None, typer.Option(help="embedded or local.")] = None,
+    provider: Annotated[
+        str | None, typer.Option(help="embedded, local, compose or container.")
+    ] = None,
     yes: Yes = False,
 ) -> None:
     """Start servers and leave them running: later checks start at once."""
@@ -183,7 +199,7 @@ def brokers_down(
         list[str] | None, typer.Argument(metavar="ENGINE", help="Default: all.")
     ] = None,
 ) -> None:
-    """Stop the servers that `brokers up` started."""
+    """Stop the servers that `brokers up` started, and compose services."""
     from autograder.cli import serving
 
     serving.down(engines or [])

