@@ -6,6 +6,7 @@ import logging
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
@@ -15,7 +16,6 @@ from autograder.model import AckademyError
 from autograder.report import svg
 from autograder.site import pages
 from autograder.site.notebooks import BUILD
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -49,7 +49,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def timelines() -> str:
     """The report's own style sheet for pictures, its two palettes following the page's switch."""
-    grounded = [replace(each, ground="var(--md-default-bg-color)") for each in (svg.LIGHT, svg.DARK)]
+    grounded = [
+        replace(each, ground="var(--md-default-bg-color)") for each in (svg.LIGHT, svg.DARK)
+    ]
     return "\n".join(
         [
             svg.style(),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nbconvert import MarkdownExporter
 
@@ -25,9 +25,7 @@ _TEMPLATE = """
 <summary>The code behind the next figure</summary>
 
 {% endif %}
-```python
-{{ cell.source }}
-```
+{{ cell.source | code }}
 {% if 'fold' in tags %}
 
 </details>
@@ -41,6 +39,7 @@ _TEMPLATE = """
 {% endblock data_html %}
 {% block error %}{{ (output.ename + ': ' + output.evalue) | block }}{% endblock error %}
 """
+MARK = "# <-"
 _FACT = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+\.svg)\)")
 
@@ -94,15 +93,25 @@ def _with_pictures(text: str, notebook: Notebook) -> str:
 def _exporter() -> MarkdownExporter:
     exporter: Any = MarkdownExporter(raw_template=_TEMPLATE)
     exporter.register_filter("block", block)
+    exporter.register_filter("code", code)
     exporter.register_filter("one_line", one_line)
     return exporter
+
+
+def code(source: str) -> str:
+    """A cell's code; lines that end in `# <-` are what changed since the cell before: marked."""
+    lines = source.splitlines()
+    marked = [str(number) for number, line in enumerate(lines, 1) if line.endswith(MARK)]
+    said = f' hl_lines="{" ".join(marked)}"' if marked else ""
+    text = "\n".join(line.removesuffix(MARK).rstrip() for line in lines)
+    return f"```python{said}\n{text}\n```"
 
 
 def block(text: str) -> str:
     """Output as a titled block that cannot be taken for input."""
     return (
         '\n<div class="ack-output"><p class="ack-label">Output</p>'
-        f'<pre tabindex="0"><code>{escape(text.rstrip(), quote=False)}</code></pre></div>\n'
+        f'<pre tabindex="0"><samp>{escape(text.rstrip(), quote=False)}</samp></pre></div>\n'
     )
 
 

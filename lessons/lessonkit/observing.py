@@ -75,13 +75,13 @@ class Observation:
         said = ", ".join(f"{name} {count:,}" for name, count in self.errors.items())
         settled = len(self.history.of(Kind.SETTLED))
         lines = [
-            ("finished", f"{self.finished:,} orders, {self.per_second:.0f} a second"),
-            ("failed", f"{self.failed:,}" + (f" ({said})" if said else "")),
-            ("at work", f"{self.most_at_work:,} handlers at most"),
-            ("in hand", f"{self.most_in_hand:,} orders at most"),
-            ("settled", f"{settled:,} of {self.published:,}"),
+            ("finished", f"{_counted(self.finished, 'order')}, {self.per_second:.0f} a second"),
+            ("failed", _counted(self.failed, "order") + (f" ({said})" if said else "")),
+            ("at work", f"{_counted(self.most_at_work, 'handler')} at most"),
+            ("in hand", f"{_counted(self.most_in_hand, 'order')} at most"),
+            ("settled", f"{settled:,} of {self.published:,} orders"),
         ]
-        return "\n".join(f"{name:<9}{text}" for name, text in lines)
+        return "\n".join(f"{name:<10}{text}" for name, text in lines)
 
 
 async def observe(
@@ -304,6 +304,10 @@ def _unheard_counted(watch: _Watch) -> Iterator[None]:
         gc.collect()  # a task tells of its exception when it goes
     finally:
         loop.set_exception_handler(previous)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _peak(history: History, up: set[Kind], down: set[Kind]) -> int:

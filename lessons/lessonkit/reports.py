@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+
+from rich.console import Console
 
 from autograder import catalog
 from autograder.authoring import mutants
 from autograder.grading import grade
-from autograder.model import Grade
+from autograder.model import Grade, Status
+from autograder.report import html, terminal
+from autograder.report.excerpt import draw
 from lessonkit.broker import ENGINE, server
+from lessonkit.pictures import facts, show_layout
 
 
 async def graded(name: str, *, mutant: str) -> Grade:
@@ -19,6 +27,39 @@ async def graded(name: str, *, mutant: str) -> Grade:
     patch = exercise.solution_folder / "mutants" / f"{mutant}.patch"
     with tempfile.TemporaryDirectory() as folder:
         file = mutants.apply(mutants.parse(patch), exercise.reference, Path(folder))
-        return await asyncio.to_thread(  # a grading has an event loop of its own
+        done = await asyncio.to_thread(  # a grading has an event loop of its own
             grade, exercise, file, engine=ENGINE, server=server(), seeds=(1,)
         )
+    return replace(done, submission=exercise.skeleton)  # what a student's own report would say
+
+
+def printed(done: Grade) -> str:
+    """What the terminal shows of a grade, 80 columns wide."""
+    console = Console(file=io.StringIO(), width=80, color_system=None, highlight=False)
+    terminal.render(done, console)
+    text = console.file.getvalue()  # type: ignore[attr-defined] # the StringIO from above
+    return str(text).rstrip()
+
+
+def part(text: str, first: str, until: str = "") -> None:
+    """Print the lines from the one that begins with `first` to before the one with `until`."""
+    lines = text.splitlines()
+    begin = next(at for at, line in enumerate(lines) if line.strip().startswith(first))
+    rest = lines[begin + 1 :]
+    ends = (at for at, line in enumerate(rest) if until and line.strip().startswith(until))
+    print("\n".join(lines[begin : begin + 1 + next(ends, len(rest))]).rstrip())
+
+
+def first_failure(done: Grade, guarantee: str, caption: str) -> None:
+    """Draw the picture of a guarantee that failed, as the HTML report shows it."""
+    result = next(each for each in done.results if each.guarantee == guarantee)
+    layout = draw(result.verdict, result.history, rows=14)
+    if result.verdict.status is not Status.FAIL or layout is None:
+        raise ValueError(f"{guarantee} did not fail with a picture")
+    show_layout(layout, caption)
+
+
+def attach(name: str, done: Grade) -> None:
+    """Give the page the report's own HTML as a file beside it."""
+    given = json.dumps({name: html.page(done)})
+    facts(attachments=given)
