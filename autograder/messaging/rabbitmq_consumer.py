@@ -44,7 +44,8 @@ class Consumer:
         self._unread = unread
         self._receive = receive
         self._on_end = on_end
-        # a peer that is silent for two heartbeats is given up, on either side
+        # the broker gives up a peer that is silent for two heartbeats, pika one that is for one and
+        # some seconds more
         self._connection = Connection(lane.url, heartbeat_s=max(2, math.ceil(lane.lease_s)))
         self._line = Line()
         self._receiving = False
