@@ -70,26 +70,21 @@ def place(url: str) -> Place:
 def probe(url: str, *, timeout_s: float = 5.0) -> str:
     """Log in, open a channel and leave in good order; returns the server's version.
 
-    `url` may name several servers, separated by commas: the first that answers counts.
-
     Raises
     ------
     NotReadyError
         Nobody answers, the answer is not RabbitMQ's, or the login or the vhost is refused.
     """
-    reasons = []
-    for each in url.split(","):
-        try:
-            at = place(each.strip())
-        except ValueError as error:
-            raise NotReadyError(f"{each.rpartition('@')[2]} is no address: {error}") from error
-        try:
-            return _probe_one(at, timeout_s)
-        except NotReadyError as error:
-            reasons.append(f"{at}: {error}")
-        except (OSError, struct.error, IndexError) as error:
-            reasons.append(f"{at}: {error or type(error).__name__}")
-    raise NotReadyError("; ".join(reasons))
+    try:
+        at = place(url)
+    except ValueError as error:
+        raise NotReadyError(f"{url.rpartition('@')[2]} is no address: {error}") from error
+    try:
+        return _probe_one(at, timeout_s)
+    except NotReadyError as error:
+        raise NotReadyError(f"{at}: {error}") from error
+    except (OSError, struct.error, IndexError) as error:
+        raise NotReadyError(f"{at}: {error or type(error).__name__}") from error
 
 
 def _probe_one(at: Place, timeout_s: float) -> str:
