@@ -25,6 +25,7 @@ from autograder.subject import isolation, wire
 
 READY_TIMEOUT_S = 30
 FOLDER, OWNER = "ackademy-subject-", ".owner"  # in the system's temporary folder
+MOST_EVENT_BYTES = 256 << 20  # of one subject: ten times what the largest run says
 KEPT_OUTPUT = 32 << 10  # bytes kept from the beginning and from the end of what a subject prints
 
 
@@ -39,6 +40,7 @@ class Job:
     workers: int
     prefetch: int
     ports: tuple[int, ...]
+    names: bool = False  # whether it may have to look up the broker's name
     stop_first: bool = False
     orders: tuple[dict[str, Any], ...] = ()  # gates and break points that hold from the start
     memory_bytes: int = 2 << 30
@@ -212,6 +214,7 @@ class Subject:
         self._orders = 0
         self._answers: dict[int, asyncio.Future[None]] = {}
         self._event_bytes, self._control_bytes = bytearray(), bytearray()
+        self._event_size = 0
         self.printed = Output()
         self.pid = 0
         self.exit_code: int | None = None  # negative: ended by that signal
@@ -260,8 +263,12 @@ class Subject:
             self._close_one(self._events)
             return
         now = time.monotonic()
-        self._event_bytes += data
         if self.garbage:
+            return
+        self._event_bytes += data
+        self._event_size += len(data)
+        if self._event_size > MOST_EVENT_BYTES:
+            self._refuse(f"more than {MOST_EVENT_BYTES >> 20} MiB of events")
             return
         try:
             for line in wire.decode_all(wire.split(self._event_bytes)):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from ipaddress import ip_address
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
@@ -105,6 +106,7 @@ class Run:
             workers=self.workers,
             prefetch=self._prefetch,
             ports=ports,
+            names=not _is_here(self._broker_address()[0]),
             stop_first=self._stop_first,
             orders=tuple(self._gates),
         )
@@ -332,6 +334,13 @@ class Run:
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self.recorder.changed.wait()
+
+
+def _is_here(host: str) -> bool:
+    """Whether a broker at this host has no name that would have to be looked up, its own included."""
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def _match_text(match: Match, key: str | None) -> str:

@@ -1,5 +1,7 @@
 """Walls around a student's process: Landlock where the kernel has it, resource limits everywhere.
 
+What Landlock does not know of, `seccomp` refuses.
+
 Landlock is a Linux security module that a process applies to itself, without privileges and for
 good (https://docs.kernel.org/userspace-api/landlock.html). It keeps the process id, so signals
 from outside arrive as they would in production. The kernel is asked by the system call; files

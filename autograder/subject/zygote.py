@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from autograder.subject import host, isolation, wire
+from autograder.subject import host, isolation, seccomp, wire
 
 LARGEST_JOB = 1 << 20  # bytes
 SPARE_PROCESSES = 256  # threads and processes a subject may add to what the user runs already
@@ -179,6 +179,9 @@ def _become_subject(job: dict[str, Any], events_fd: int, output_fd: int) -> NoRe
         )
         if job["isolation"] == "landlock":
             isolation.restrict(job["read"], [job["workspace"]], job["ports"])
+            if seccomp.available():
+                seccomp.drop_capabilities()
+                seccomp.refuse(names=job["names"])
         status = host.main(socket.socket(fileno=3), job)
     except BaseException as error:  # noqa: BLE001 - a fork of the zygote must end here
         with suppress(BaseException):
