@@ -173,13 +173,13 @@ class Consumer:
         meanwhile waits for the next one. The question is `basic.qos`, which changes nothing and is
         answered by the channel itself.
         """
-        self._tell(method, tag, **how)
         loop = asyncio.get_running_loop()
+        if not self._asking:  # after all that is settled in this turn, and before it is written
+            self._asking = True
+            loop.call_soon(self._ask)
+        self._tell(method, tag, **how)
         confirmed = loop.create_future()
         self._unasked.append(confirmed)
-        if not self._asking:
-            self._asking = True
-            loop.call_soon(self._ask)  # after all that is settled in this turn
         await confirmed
 
     def _tell(self, method: Callable[..., None], tag: int, **how: bool) -> None:
@@ -194,7 +194,8 @@ class Consumer:
             self._in_window -= 1
 
     def _ask(self) -> None:
-        if self.ended:
+        if self.ended or not self._unasked:
+            self._asking = False
             return
         self._asked, self._unasked = self._unasked, []
         try:
