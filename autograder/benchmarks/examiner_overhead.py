@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
-
 from pathlib import Path
 
 from autograder import brokers, catalog
