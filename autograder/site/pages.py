@@ -165,6 +165,7 @@ def _attached(cells: Any) -> Mapping[str, str]:
 def _link(pages: list[Page], root: Path) -> None:
     """Turn links between files into links between pages, and add pages for files that are shown."""
     told = {page.source: page.uri for page in pages if page.source.endswith(".md")}
+    told |= {f"{DOCS}/{page.uri}": page.uri for page in pages if page.uri.startswith("reference/")}
     links = Links(root, told)
     for page in pages:
         page.body = links.rewrite(page.body, source=page.source, page=page.uri)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -35,19 +36,16 @@ async def graded(name: str, *, mutant: str) -> Grade:
 
 def printed(done: Grade) -> str:
     """What the terminal shows of a grade, 80 columns wide."""
-    console = Console(file=io.StringIO(), width=80, color_system=None, highlight=False)
+    out = io.StringIO()
+    console = Console(file=out, width=80, color_system=None, highlight=False, force_jupyter=False)
     terminal.render(done, console)
-    text = console.file.getvalue()  # type: ignore[attr-defined] # the StringIO from above
-    return str(text).rstrip()
+    text = out.getvalue()
+    return text.rstrip()
 
 
-def part(text: str, first: str, until: str = "") -> None:
-    """Print the lines from the one that begins with `first` to before the one with `until`."""
-    lines = text.splitlines()
-    begin = next(at for at, line in enumerate(lines) if line.strip().startswith(first))
-    rest = lines[begin + 1 :]
-    ends = (at for at, line in enumerate(rest) if until and line.strip().startswith(until))
-    print("\n".join(lines[begin : begin + 1 + next(ends, len(rest))]).rstrip())
+def pieces(text: str) -> list[str]:
+    """A printed grade in its parts: the head, each failure, the list, what it comes to."""
+    return re.split(r"\n\n(?=\S)", text)
 
 
 def first_failure(done: Grade, guarantee: str, caption: str) -> None:
