@@ -168,11 +168,8 @@ class RabbitSource:
             self._lost.set()
 
     async def _return_unread(self) -> None:
-        """No more deliveries first, so that none of these comes right back here."""
-        consumer = self._consumer
-        await consumer.cancel()
         with suppress(ConnectionError):  # it ended: the broker has them back already
-            await consumer.requeue(*(message.tag for message in self._buffer.drain()))
+            await self._consumer.stop_receiving()
 
     async def _keep_connected(self) -> None:
         while True:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import math
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pika.exceptions import ChannelWrongStateError, ConnectionWrongStateError
@@ -15,6 +14,7 @@ from pika.exceptions import ChannelWrongStateError, ConnectionWrongStateError
 from autograder.messaging import SettleFailed
 from autograder.messaging import rabbitmq_lane as queues
 from autograder.messaging.adapter import Lane
+from autograder.messaging.buffer import Buffer
 from autograder.messaging.rabbitmq_link import Connection, Line, Publisher, answered
 
 if TYPE_CHECKING:
@@ -35,31 +35,30 @@ class Consumer:
         self,
         lane: Lane,
         prefetch: int,
-        unread: Sized,
+        unread: Buffer[Any],
         receive: Callable[[int, BasicProperties, bytes, Consumer], None],
         on_end: Callable[[Consumer], None],
     ) -> None:
         self._lane = lane
         self._prefetch = min(prefetch, LARGEST_WINDOW)
-        self._unread = unread
+        self._unread = unread  # delivered and not taken: what has a `tag`
         self._receive = receive
         self._on_end = on_end
         # the broker gives up a peer that is silent for two heartbeats, pika one that is for one and
         # some seconds more
         self._connection = Connection(lane.url, heartbeat_s=max(2, math.ceil(lane.lease_s)))
         self._line = Line()
+        self._busy = self._due = False  # a question is under way; one is about to be put
         self._receiving = False
-        self._window = self._prefetch  # what the subscription may have unsettled
+        self._left: asyncio.Future[None] | None = None  # once receiving shall end: that it has
         self._subscriptions = 0  # one follows the other on the same channel
-        self._subscribing = False
+        self._window = self._in_window = 0  # unsettled of this subscription, at most and now
         self._last_tag = self._last_tag_before = 0  # delivered; and before this subscription
-        self._in_window = 0  # unsettled of this subscription
+        self._asked: list[asyncio.Future[None]] = []  # settled before the question under way
+        self._unasked: list[asyncio.Future[None]] = []  # settled since
         self._publisher: Publisher | None = None
         self._opening_publisher = asyncio.Lock()
         self._noted: set[int] = set()  # waits whose queue is on the lane's list
-        self._asking = False
-        self._asked: list[asyncio.Future[None]] = []  # settled before the question under way
-        self._unasked: list[asyncio.Future[None]] = []  # settled since
         self.unsettled = 0  # delivered and not settled
         self.ended = False
 
@@ -71,75 +70,33 @@ class Consumer:
             # a queue that is deleted says so to its consumers and leaves the channel open
             self._line.channel.add_on_cancel_callback(lambda _: self._connection.hang_up())
             if receiving:
-                self._receiving = True
                 subscribed = asyncio.get_running_loop().create_future()
-                self._subscribe(self._prefetch, partial(answered, subscribed))
+                self._subscribe(self._prefetch, subscribed)
                 await self._line.awaited(subscribed)
         except BaseException:
             await self.close(0)
             raise
 
-    def make_room(self) -> None:
-        """Have more messages come when enough were taken, even if none of them is settled.
-
-        The broker stops at a window of unsettled messages, and nobody can widen it. So a new
-        subscription, with a window for what there is room for, takes the place of one whose
-        window is full. Of that one no message can be on its way, and none follows when those it
-        brought are settled.
-        """
-        full = self._in_window >= self._window and not self._subscribing
-        # a question under way would hold up the cancel, but not a settlement, which makes room
-        if full and self._receiving and not self._asking and not self.ended:
-            room = self._prefetch - len(self._unread)
-            if room >= (self._prefetch + 1) // 2:
-                with suppress(ConnectionError):  # it is ending: there will be another one
-                    self._cancel(lambda _: None)
-                    self._subscribe(room)
-
-    def _subscribe(self, window: int, then: Callable[[Any], None] | None = None) -> None:
-        def subscribed(answer: Any) -> None:
-            self._subscribing = False
-            if then is not None:
-                then(answer)
-
-        self._subscribing = True
-        self._subscriptions += 1
-        self._window, self._in_window, self._last_tag_before = window, 0, self._last_tag
-        self._line.say(self._line.channel.basic_qos, prefetch_count=window)
-        self._line.say(
-            self._line.channel.basic_consume,
-            self._lane.channel,
-            self._on_delivery,
-            consumer_tag=self._consumer_tag,
-            callback=subscribed,
-        )
-
-    def _cancel(self, then: Callable[[Any], None]) -> None:
-        self._line.say(self._line.channel.basic_cancel, self._consumer_tag, callback=then)
-
-    @property
-    def _consumer_tag(self) -> str:
-        return f"{self._lane.consumer}-{self._subscriptions}"
-
-    async def cancel(self) -> None:
-        """Let no more messages come: none does after this has returned."""
+    async def stop_receiving(self) -> None:
+        """Have no more messages come, and give back those that nobody took, in their order."""
         if self._receiving and not self.ended:
-            self._receiving = False
-            with suppress(ConnectionError):
-                cancelled = asyncio.get_running_loop().create_future()
-                self._cancel(partial(answered, cancelled))
-                await self._line.awaited(cancelled)
+            self._left = asyncio.get_running_loop().create_future()
+            self._next()
+            await self._line.awaited(self._left)
+            await self._confirmed()
+
+    def make_room(self) -> None:
+        """Have more messages come when enough were taken, even if none of them is settled."""
+        if not self._busy and self._is_full():
+            self._next()
 
     async def ack(self, tag: int) -> None:
         """The work is done."""
         await self._settle(self._line.channel.basic_ack, tag)
 
-    async def requeue(self, *tags: int) -> None:
-        """Back into the queue, in this order."""
-        for tag in tags[:-1]:
-            self._tell(self._line.channel.basic_nack, tag, requeue=True)
-        if tags:
-            await self._settle(self._line.channel.basic_nack, tags[-1], requeue=True)
+    async def requeue(self, tag: int) -> None:
+        """Back into the queue."""
+        await self._settle(self._line.channel.basic_nack, tag, requeue=True)
 
     async def give_up(self, tag: int) -> None:
         """Never again: the broker moves it to the dead letters."""
@@ -167,24 +124,14 @@ class Consumer:
     # -- settlements
 
     async def _settle(self, method: Callable[..., None], tag: int, **how: bool) -> None:
-        """Tell the broker and wait until it has passed that on. Raises `SettleFailed`.
-
-        Settlements share an answer: one question is under way at a time, and what is settled
-        meanwhile waits for the next one. The question is `basic.qos`, which changes nothing and is
-        answered by the channel itself.
-        """
-        loop = asyncio.get_running_loop()
-        if not self._asking:  # after all that is settled in this turn, and before it is written
-            self._asking = True
-            loop.call_soon(self._ask)
+        """Tell the broker and wait until it has passed that on. Raises `SettleFailed`."""
         self._tell(method, tag, **how)
-        confirmed = loop.create_future()
-        self._unasked.append(confirmed)
-        await confirmed
+        await self._confirmed()
 
     def _tell(self, method: Callable[..., None], tag: int, **how: bool) -> None:
         if self.ended:
             raise SettleFailed(GONE)
+        self._next_soon()  # before this is written: it goes out with the question
         try:
             method(tag, **how)
         except (ChannelWrongStateError, ConnectionWrongStateError) as error:
@@ -193,26 +140,117 @@ class Consumer:
         if tag > self._last_tag_before:
             self._in_window -= 1
 
-    def _ask(self) -> None:
-        if self.ended or not self._unasked:
-            self._asking = False
+    async def _confirmed(self) -> None:
+        """Wait until the broker has passed on what it was told before."""
+        if self.ended:
+            raise SettleFailed(GONE)
+        confirmed = asyncio.get_running_loop().create_future()
+        self._unasked.append(confirmed)
+        self._next_soon()
+        await confirmed
+
+    # -- questions
+
+    def _next_soon(self) -> None:
+        """After all that is settled in this turn of the loop."""
+        if not self._busy and not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        """Put the next question, if none is under way.
+
+        pika holds a question back until the one before is answered, but no settlement: it could be
+        overtaken by one that it must not miss. So it is not even put before its time.
+        """
+        self._due = False
+        if self._busy or self.ended:
             return
-        self._asked, self._unasked = self._unasked, []
         try:
-            self._line.channel.basic_qos(prefetch_count=self._window, callback=self._on_answer)
-        except (ChannelWrongStateError, ConnectionWrongStateError):
+            if self._left is not None and self._receiving:
+                self._unsubscribe(self._left)
+            elif self._is_full():
+                self._resubscribe()
+            elif self._unasked:
+                self._ask()
+        except ConnectionError:
             self._end()
 
-    def _on_answer(self, _answer: Any) -> None:
+    def _answer(self) -> None:
+        self._busy = False
+        self._next()
+
+    def _ask(self) -> None:
+        """Settlements share an answer: those of one turn, and all that come while one is awaited.
+
+        The question is `basic.qos`. It changes nothing here and the channel itself answers it.
+        """
+        self._busy = True
+        self._asked, self._unasked = self._unasked, []
+        channel = self._line.channel
+        self._line.say(channel.basic_qos, prefetch_count=self._window, callback=self._on_confirmed)
+
+    def _on_confirmed(self, _answer: Any) -> None:
         for confirmed in self._asked:
-            if not confirmed.done():  # else: the task that waited was cancelled
-                confirmed.set_result(None)
+            answered(confirmed)
         self._asked = []
-        self._asking = False
-        self.make_room()
-        if self._unasked:
-            self._asking = True
-            self._ask()
+        self._answer()
+
+    def _is_full(self) -> bool:
+        """Whether none of what was taken is settled: half of the buffer is free, and none comes.
+
+        The broker stops at a window of unsettled messages, and nobody can widen it.
+        """
+        if not self._receiving or self._in_window < self._window:
+            return False
+        return len(self._unread) <= self._prefetch // 2
+
+    def _resubscribe(self) -> None:
+        """A new subscription, with a window for what there is room for, in place of a full one.
+
+        Of a full one no message can be on its way, and none follows when those it brought are
+        settled.
+        """
+        self._line.say(self._line.channel.basic_cancel, self._consumer_tag, callback=_nothing)
+        self._subscribe(self._prefetch - len(self._unread))
+
+    def _subscribe(self, window: int, done: asyncio.Future[None] | None = None) -> None:
+        def subscribed(_answer: Any) -> None:
+            answered(done)
+            self._answer()
+
+        self._busy = self._receiving = True
+        self._subscriptions += 1
+        self._window, self._in_window, self._last_tag_before = window, 0, self._last_tag
+        channel = self._line.channel
+        self._line.say(channel.basic_qos, prefetch_count=window)
+        self._line.say(
+            channel.basic_consume,
+            self._lane.channel,
+            self._on_delivery,
+            consumer_tag=self._consumer_tag,
+            callback=subscribed,
+        )
+
+    def _unsubscribe(self, done: asyncio.Future[None]) -> None:
+        """No more deliveries first, so that what is given back does not come right back here.
+
+        What is on its way is given back by pika when it arrives, which is later: in order.
+        """
+
+        def unsubscribed(_answer: Any) -> None:
+            answered(done)
+            self._answer()
+
+        self._busy, self._receiving = True, False
+        channel = self._line.channel
+        self._line.say(channel.basic_cancel, self._consumer_tag, callback=unsubscribed)
+        for message in self._unread.drain():
+            self._tell(channel.basic_nack, message.tag, requeue=True)
+
+    @property
+    def _consumer_tag(self) -> str:
+        return f"{self._lane.consumer}-{self._subscriptions}"
 
     # -- delays
 
@@ -260,3 +298,7 @@ class Consumer:
                     SettleFailed("the connection was lost before the broker confirmed")
                 )
         self._on_end(self)
+
+
+def _nothing(_answer: Any) -> None:
+    """An answer that nobody waits for."""
