@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
+MOST_CANCELLED = 1_000
+"""Cancelled appointments that are kept: `asyncio.timeout` in a loop makes and cancels them for ever."""
+
 
 @dataclass(order=True, slots=True)
 class Appointment:
@@ -15,11 +18,14 @@ class Appointment:
     when: float
     number: int
     then: Callable[[], None] = field(compare=False)
+    clock: Clock = field(compare=False)
     cancelled: bool = field(default=False, compare=False)
 
     def cancel(self) -> None:
         """It will not come; and time will not stop for it."""
-        self.cancelled = True
+        if not self.cancelled:
+            self.cancelled = True
+            self.clock.one_was_cancelled()
 
 
 class Clock:
@@ -29,17 +35,21 @@ class Clock:
         self.now = 0.0
         self._numbers = count()
         self._due: list[Appointment] = []
-        self._next_sweep = 1_000
+        self._cancelled = 0
 
     def call_at(self, when: float, then: Callable[[], None]) -> Appointment:
         """Have `then` called at this time, at the earliest now."""
-        appointment = Appointment(when, next(self._numbers), then)
+        appointment = Appointment(when, next(self._numbers), then, self)
         heapq.heappush(self._due, appointment)
-        if len(self._due) > self._next_sweep:  # `asyncio.timeout` in a loop cancels without end
+        return appointment
+
+    def one_was_cancelled(self) -> None:
+        """Throw the cancelled ones away once they are many."""
+        self._cancelled += 1
+        if self._cancelled > max(MOST_CANCELLED, len(self._due) // 2):
             self._due = [each for each in self._due if not each.cancelled]
             heapq.heapify(self._due)
-            self._next_sweep = max(1_000, 2 * len(self._due))
-        return appointment
+            self._cancelled = 0
 
     def call_later(self, delay_s: float, then: Callable[[], None]) -> Appointment:
         """Have `then` called after this time."""
