@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from autograder.exam.scenario import ScenarioOver
 from autograder.model import GraderError, Kind, Wait
+from autograder.subject.tally import FLAGS
 
 if TYPE_CHECKING:
     from autograder.exam.recorder import Life
@@ -32,7 +33,6 @@ DRAINED_BEATS = 20  # heartbeats of stillness before the broker is asked whether
 SILENT_S = 6.0  # no heartbeat for so long: the event loop is blocked
 STORM_REPEATS = 100  # takes or handler calls of one message: no scenario asks for a tenth of it
 LAG_S = 0.5  # the examiner itself was held up for so long: its clock proves nothing
-_FLAGS = ("returned", "exited", "at_break")
 
 
 async def wait_until(run: Run, conditions: Mapping[str, int | bool], *, timeout_s: float) -> None:
@@ -40,17 +40,17 @@ async def wait_until(run: Run, conditions: Mapping[str, int | bool], *, timeout_
 
     `timeout_s` counts from the last movement. Raises `GraderError` for a condition there is not.
     """
-    _check_names(run, conditions)
+    check_names(run, conditions)
     started = time.monotonic()
     patience = _Patience(started)
     while True:
-        if _holds(run, conditions):
-            run.recorder.note(Kind.EXPECTED, _detail(run, Wait.MET, conditions))
+        if run.recorder.holds(conditions):
+            run.recorder.note(Kind.EXPECTED, detail_of(run, Wait.MET, conditions))
             return
         why = await _why_not(run, conditions, patience, timeout_s)
         if why is not None:
-            run.recorder.note(Kind.EXPECTED, _detail(run, why, conditions))
-            raise ScenarioOver(_detail(run, why, conditions))
+            run.recorder.note(Kind.EXPECTED, detail_of(run, why, conditions))
+            raise ScenarioOver(detail_of(run, why, conditions))
         with patience:
             await run.changed(within_s=0.1)
 
@@ -66,7 +66,7 @@ async def wait_for_answer(run: Run, answer: Awaitable[None]) -> None:
     try:
         while not waiting.done():
             if _is_silent(run, patience) and not run.paused:
-                detail = _detail(run, Wait.BLOCKED, {"answered": 1})
+                detail = detail_of(run, Wait.BLOCKED, {"answered": 1})
                 run.recorder.note(Kind.EXPECTED, detail)
                 raise ScenarioOver(detail)
             with patience:
@@ -114,35 +114,14 @@ def _is_silent(run: Run, patience: _Patience) -> bool:
     return time.monotonic() - last > SILENT_S
 
 
-def _check_names(run: Run, conditions: Mapping[str, int | bool]) -> None:
+def check_names(run: Run, conditions: Mapping[str, int | bool]) -> None:
+    """Raise `GraderError` for a condition there is not."""
     for name in conditions:
-        if name not in _FLAGS:
+        if name not in FLAGS:
             try:
                 run.count(name)
             except KeyError:
                 raise GraderError(f"until() knows no condition called {name!r}.") from None
-
-
-def _value(run: Run, name: str) -> int:
-    life = run.recorder.life
-    match name:
-        case "returned":
-            return int(life.returned or life.exited.is_set())
-        case "exited":
-            return int(life.exited.is_set())
-        case "at_break":
-            return int(life.at_break)
-        case "answered":
-            return 0
-    return run.count(name)
-
-
-def _holds(run: Run, conditions: Mapping[str, int | bool]) -> bool:
-    for name, wanted in conditions.items():
-        value = _value(run, name)
-        if value != wanted if name == "running" else value < wanted:
-            return False
-    return True
 
 
 async def _why_not(
@@ -190,11 +169,11 @@ async def _drained(run: Run, patience: _Patience) -> bool:
     return nothing_left and run.recorder.moved_at == moved_at
 
 
-def _detail(run: Run, why: Wait, conditions: Mapping[str, int | bool]) -> str:
+def detail_of(run: Run, why: Wait, conditions: Mapping[str, int | bool]) -> str:
     """`stalled running=4 seen=1 buffered=36 in_hand=1 busy=1 held=1`, one condition after the other."""
     words = [str(why)]
     for name, wanted in conditions.items():
-        words += [f"{name}={int(wanted)}", f"seen={_value(run, name)}"]
+        words += [f"{name}={int(wanted)}", f"seen={run.recorder.value(name)}"]
     beat = run.recorder.beat
     words += [f"buffered={beat.buffered}", f"in_hand={beat.in_hand}"]
     return " ".join([*words, f"busy={beat.busy}", f"held={beat.held}"])

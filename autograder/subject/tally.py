@@ -1,0 +1,154 @@
+"""Counts of a run's events, by the names that scenarios wait for.
+
+The examiner keeps one of what it was told; a simulated world keeps one of its own, so that it can stand
+still in the very moment in which a condition comes to hold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autograder.model import Kind
+
+FLAGS = ("returned", "exited", "at_break")
+"""Conditions that are true or not; all others are counts."""
+
+_SETTLING = {Kind.ACK, Kind.REQUEUE, Kind.GIVE_UP}
+_HANDLER_ENDS = {Kind.FINISHED, Kind.FAILED, Kind.CANCELLED}
+_DISTINCT = {Kind.TAKEN: "taken", Kind.STARTED: "started", Kind.FINISHED: "finished"}
+_EVENTS = {Kind.FAILED: "failed", Kind.REQUEUE: "requeued", Kind.CANCELLED: "cancelled"}
+
+
+@dataclass
+class Life:
+    """One subject process, as far as its events tell."""
+
+    number: int
+    first_delivery: int  # added to the process's own numbers
+    called: bool = False  # the student's function was
+    stopped: bool = False  # its stop event was set, and the turns of grace are over
+    returned: bool = False  # the student's function came back or raised
+    at_break: bool = False
+    broken: bool = False
+    died_at_work: bool = False
+    ended_by_us: bool = False
+    gone: bool = False  # nothing of the process is left
+    running: set[int] = field(default_factory=set)
+
+
+class Tally:
+    """Counters over all lives of a run."""
+
+    def __init__(self) -> None:
+        self.life = Life(0, 0)
+        self.connections = 0  # how often the present process has connected
+        self.connections_at_cut = 0
+        self.most_repeats = 0  # how often one message was taken, or handled, at most
+        self._messages: dict[str, set[str]] = {
+            name: set() for name in (*_DISTINCT.values(), "settled", "given_up")
+        }
+        self._counts: Counter[str] = Counter()
+        self._last_call: dict[int, tuple[Kind, str]] = {}
+        self._unsure: set[str] = set()
+        self._deliveries = 0
+        self._repeats: Counter[tuple[Kind, str]] = Counter()
+
+    def numbered(self, life: Life, delivery: int) -> int:
+        """A process's own number of a delivery as the run's number; 0 stays 0."""
+        if delivery:
+            delivery += life.first_delivery
+            self._deliveries = max(self._deliveries, delivery)
+        return delivery
+
+    def end(self, life: Life) -> None:
+        """The process is gone: no handler runs, and calls that were under way have an unknown end.
+
+        A settlement the process was killed in counts as settled, unless the broker delivers the
+        message again: the broker may have had it before the answer came.
+        """
+        life.gone = True
+        life.running.clear()
+        for call, message in self._last_call.values():
+            if call is not Kind.REQUEUE:
+                self._unsure.add(message)
+        self._last_call.clear()
+
+    def tell(self, life: Life, kind: Kind, message: str, delivery: int, detail: str) -> None:
+        """Count one event of the subject's; `delivery` is the run's number."""
+        if kind is Kind.TAKEN:
+            self._unsure.discard(message)
+        if kind in {Kind.TAKEN, Kind.STARTED}:
+            self._repeats[kind, message] += 1
+            self.most_repeats = max(self.most_repeats, self._repeats[kind, message])
+        if kind in _DISTINCT:
+            self._messages[_DISTINCT[kind]].add(message)
+        elif kind in _EVENTS:
+            self._counts[_EVENTS[kind]] += 1
+        if kind is Kind.STARTED:
+            life.running.add(delivery)
+        elif kind in _HANDLER_ENDS:
+            life.running.discard(delivery)
+        elif kind in _SETTLING:
+            self._last_call[delivery] = kind, message
+        elif kind is Kind.SETTLED:
+            call, _ = self._last_call.pop(delivery, (None, ""))
+            if call is not Kind.REQUEUE:
+                self._messages["settled"].add(message)
+            if call is Kind.GIVE_UP:
+                self._messages["given_up"].add(message)
+        else:
+            _mark(life, kind)
+
+    def count(self, name: str) -> int:
+        """A counter by the name `until` uses. Raises `KeyError` for a name there is not."""
+        if name == "settled":
+            settled = self._messages[name]
+            return len(settled) + len(self._unsure - settled)
+        if name in self._messages:
+            return len(self._messages[name])
+        if name in _EVENTS.values():
+            return self._counts[name]
+        if name == "reconnected":
+            return max(0, self.connections - self.connections_at_cut)
+        if name == "running":
+            return len(self.life.running)
+        raise KeyError(name)
+
+    def value(self, name: str) -> int:
+        """A condition's value: a counter, or 1 for a flag that is up."""
+        match name:
+            case "returned":
+                return int(self.life.returned or self.life.gone)
+            case "exited":
+                return int(self.life.gone)
+            case "at_break":
+                return int(self.life.at_break)
+            case "answered":
+                return 0
+        return self.count(name)
+
+    def holds(self, conditions: Mapping[str, int | bool]) -> bool:
+        """Whether all conditions hold: `running` exactly, all others at least."""
+        for name, wanted in conditions.items():
+            value = self.value(name)
+            if value != wanted if name == "running" else value < wanted:
+                return False
+        return True
+
+
+def _mark(life: Life, kind: Kind) -> None:
+    """Note what this event says about its process."""
+    if kind in {Kind.RUN_RETURNED, Kind.RUN_RAISED}:
+        life.returned = True
+    elif kind is Kind.RUN_STARTED:
+        life.called = True
+    elif kind is Kind.STOP_IN_FORCE:
+        life.stopped = True
+    elif kind is Kind.BREAK:
+        life.at_break = True
+    elif kind is Kind.BROKEN:
+        life.broken = True
+    elif kind is Kind.FAULT:
+        life.died_at_work = True
