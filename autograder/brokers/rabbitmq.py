@@ -42,11 +42,17 @@ raft.wal_max_size_bytes = 67108864
 """
 """What every RabbitMQ of ours is told, wherever it runs."""
 
-# Counters of a quorum queue are as old as its last tick: five seconds at most if nobody says
-# otherwise. Much less than one is not to be had: a tick in the first moments of a queue's life, when
-# it still runs as the oldest version of itself, ends it (seen on 3.10.8 with 50 ms, on a busy
-# machine). The data goes with the node, so nothing waits for the disk.
-ADVANCED = "[{rabbit, [{quorum_tick_interval, 1000}]}, {ra, [{wal_sync_method, none}]}].\n"
+# - Counters of a quorum queue are as old as its last tick: five seconds at most if nobody says
+#   otherwise. Much less than one is not to be had: a tick in the first moments of a queue's life,
+#   when it still runs as the oldest version of itself, ends it (seen on 3.10.8 with 50 ms, on a
+#   busy machine).
+# - A channel keeps settlements back while 32 are under way, and forgets them when it is closed
+#   (see `autograder.messaging.rabbitmq_consumer`): here, what is acknowledged is acknowledged.
+# - The data goes with the node, so nothing waits for the disk.
+ADVANCED = """\
+[{rabbit, [{quorum_tick_interval, 1000}, {quorum_commands_soft_limit, 4096}]},
+ {ra, [{wal_sync_method, none}]}].
+"""
 
 # For every Erlang VM below this one, too: a node that cannot see its port mapper starts, once a
 # minute, a VM that starts one. `-erl_epmd_port` is what a node takes for its own port for other

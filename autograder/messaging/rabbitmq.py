@@ -9,8 +9,9 @@ What AMQP 0-9-1 and quorum queues are like, and what this adapter makes of it:
   not settle counts, too; so a new subscription takes the place of one whose window is full, and
   only the buffer is bounded by `prefetch`.
 - *Nobody confirms an acknowledgement.* A channel does what it is told in order, though, so that an
-  answer to a later question proves that it has passed on all acknowledgements before (see
-  `Consumer`). From there on they reach the queue before the news that this connection has died.
+  answer to a later question proves that it has passed on all acknowledgements before. From there
+  on they reach the queue before the news that this connection has died; but for a burst of more
+  than 32, unless the node is told otherwise, as ours are (see `Consumer.passed_on`).
 - *A requeued message comes back near the head of the queue.* A queue without a delivery limit puts
   it at the end up to RabbitMQ 4.2 and at the head from then on, and since 4.0 there is a limit of
   20 if one asks for none. So the lane's queue asks for one that nobody reaches.
@@ -149,6 +150,7 @@ class RabbitSource:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._keeping = None
+        await self._consumer.passed_on()
         await self._consumer.close(self._lane.lease_s)
 
     # -- behind the student's back

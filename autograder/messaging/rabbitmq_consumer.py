@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pika.spec import Basic, BasicProperties
 
 LARGEST_WINDOW = 2_000  # what a quorum queue accepts, https://www.rabbitmq.com/docs/quorum-queues
+PASSED_ON_WITHIN_S = 0.5
 GONE = "the connection that delivered the message is gone"
 
 
@@ -84,6 +85,26 @@ class Consumer:
             self._next()
             await self._line.awaited(self._left)
             await self._confirmed()
+
+    async def passed_on(self) -> None:
+        """Wait until all that was settled has reached the queue, as far as that can be seen.
+
+        A channel that has more than 32 settlements under way to a quorum queue keeps the next ones
+        back (a node's setting, `quorum_commands_soft_limit`), answers questions all the same, and
+        forgets them when it is closed. A subscription that has ended counts as a consumer until
+        the last of its settlements has arrived. With other consumers on the queue there is nothing
+        to be seen, and the time is up soon.
+        """
+        if self._receiving or self.unsettled:
+            return
+        with suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(PASSED_ON_WITHIN_S):
+                while not self.ended:
+                    question = self._line.channel.queue_declare
+                    answer = await self._line.ask(question, self._lane.channel, passive=True)
+                    if not answer.method.consumer_count:
+                        return
+                    await asyncio.sleep(0.001)
 
     def make_room(self) -> None:
         """Have more messages come when enough were taken, even if none of them is settled."""

@@ -88,6 +88,18 @@ class TestRabbit(ConnectionContract, ProcessContract):
             await message.ack()
         await stage.until_settled(100)
 
+    @pytest.mark.parametrize("stopped", [True, False])
+    async def test_a_burst_of_settlements_survives_the_end_of_the_connection(self, stage, stopped):
+        """A node with its default settings keeps all but 32 back for a moment."""
+        await stage.publish(100)
+        source = await stage.connect(prefetch=50)
+        messages = await take(source, 100)
+        if stopped:
+            await source.stop_receiving()
+        await asyncio.gather(*(message.ack() for message in messages))
+        await source.close()
+        await stage.until_settled(100)
+
     # -- attempts, delays and dead letters
 
     async def test_no_number_of_attempts_makes_a_message_go_away(self, stage):
