@@ -116,6 +116,15 @@ def has_image(endpoint: str, image: str) -> bool:
     return False
 
 
+def pull_command(engine: Engine, image: str) -> str:
+    """What fetches an image by hand. Podman asks for the registry, unless the name begins with one."""
+    if engine.name == "Docker":
+        return f"docker pull {image}"
+    first, _, rest = image.partition("/")
+    named = bool(rest) and (first == "localhost" or "." in first or ":" in first)
+    return f"podman pull {image}" if named else f"podman pull docker.io/{image}"
+
+
 def memory_bytes(endpoint: str, container: str) -> int:
     """What a running container uses; 0 when the engine does not say."""
     with contextlib.suppress(OSError):

@@ -52,9 +52,7 @@ def ensure_image(engine: Engine, image: str, patience: Patience) -> None:
         except (DockerException, requests.RequestException, EngineError) as error:
             raise GraderError(
                 f"The image {image} is not on this machine and cannot be fetched: {_said(error)}.",
-                next_command=f"docker pull {image}"
-                if engine.name == "Docker"
-                else f"podman pull docker.io/{image}",
+                next_command=container_engine.pull_command(engine, image),
             ) from error
 
 

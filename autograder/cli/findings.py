@@ -220,14 +220,13 @@ def containers() -> Iterator[Finding]:
         return
     for image in IMAGES.values():
         here = container_engine.has_image(engine.endpoint, image.name)
-        pull = "docker pull" if engine.name == "Docker" else "podman pull"
         yield Finding(
             "containers",
             image.name,
             GOOD if here else NOTE,
             "on this machine" if here else "not here",
             "A first use does not wait for it." if here else "A first use fetches it.",
-            "" if here else f"{pull} {image.name}",
+            "" if here else container_engine.pull_command(engine, image.name),
         )
 
 

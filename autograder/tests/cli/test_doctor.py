@@ -81,7 +81,7 @@ def test_images_that_would_have_to_be_fetched_are_named(monkeypatch):
     said = found(findings.containers)
     assert (said["nats:2"].state, said["nats:2"].command) == (GOOD, "")
     kafka = said["apache/kafka:4.1.0"]
-    assert (kafka.state, kafka.command) == (NOTE, "podman pull apache/kafka:4.1.0")
+    assert (kafka.state, kafka.command) == (NOTE, "podman pull docker.io/apache/kafka:4.1.0")
 
 
 @pytest.mark.parametrize(
