@@ -206,6 +206,6 @@ def _notices(server: Server, zygote: Zygote, collected: _Collected) -> tuple[str
 def versions() -> dict[str, str]:
     """Versions of everything a verdict may depend on."""
     found = {"ackademy": __version__, "python": platform.python_version()}
-    for package in ("aiokafka", "nats-py"):
+    for package in ("aiokafka", "nats-py", "pika"):
         found[package] = metadata.version(package)
     return found
