@@ -2,7 +2,7 @@
 
 A scenario is parametrised by the engines of its exercise. Each guarantee it declares is one
 subtest, so one broken promise does not hide another. An engine that this machine does not have is
-skipped with the reason and named at the end; `ACKADEMY_REQUIRE_ENGINES=nats,kafka` turns that
+skipped with the reason and named at the end; `ACKADEMY_REQUIRE_ENGINES=nats,rabbitmq` turns that
 into an error, as a build server wants it.
 """
 
