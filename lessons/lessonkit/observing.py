@@ -233,16 +233,17 @@ class _Watch:
         self.samples.append((time.monotonic() - self._began, in_hand, self._book.busy))
 
     def _over(self) -> bool:
-        """All is settled; or, where only memory is watched, nothing more is taken."""
-        if self._recording:
-            return bool(self._notes.recorder.count("settled") >= self._published)
+        """All is settled, or nothing is left that could be; where memory is watched: all is still."""
+        if not self._recording:
+            return self._still() and self.samples[-1][1] > 0
+        count = self._notes.recorder.count
+        idle = count("started") >= self._published and not self._book.busy
+        return bool(count("settled") >= self._published) or (idle and self._still())
+
+    def _still(self) -> bool:
+        """Whether the number in hand has not changed for a while."""
         late = [hand for at, hand, _ in self.samples if at > self.samples[-1][0] - STILL_S]
-        return (
-            bool(late)
-            and late[0] > 0
-            and len(set(late)) == 1
-            and len(late) * SAMPLE_S > STILL_S / 2
-        )
+        return len(late) * SAMPLE_S > STILL_S / 2 and len(set(late)) == 1
 
     def observation(self, state: BrokerState, workers: int) -> Observation:
         """All of it, when it is over."""

@@ -50,12 +50,13 @@ def timeline(
     verdict: Verdict | None = None,
     rows: int = 16,
 ) -> None:
-    """Draw these messages' events, or the events a verdict rests on, as the report does."""
+    """Draw these messages' events and the run's last, or what a verdict rests on, as the report does."""
     if verdict is not None:
         layout = draw(verdict, history, rows=rows)
     else:
         wanted = [at for at, each in enumerate(history.events) if each.message in set(messages)]
-        layout = lay_out(history.events, show=wanted[:rows])
+        shown = {*wanted[:rows], len(history.events) - 1}  # what is still open at the end shows it
+        layout = lay_out(history.events, show=shown, witness=shown)
     if layout is None:
         raise ValueError("there is nothing to draw: the verdict has no witness")
     show_layout(layout, caption)
