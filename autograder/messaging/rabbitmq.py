@@ -128,7 +128,8 @@ class RabbitSource:
         """Counts as of now."""
         buffered = len(self._buffer)
         in_hand = self._consumer.unsettled - buffered
-        return Standing(buffered, in_hand, not self._consumer.ended, self._connections)
+        connected = self._consumer.opened and not self._consumer.ended
+        return Standing(buffered, in_hand, connected, self._connections)
 
     async def stop_receiving(self) -> None:
         """End all takes at once; return when the unread messages are the broker's again.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from pika.exceptions import ChannelWrongStateError, ConnectionWrongStateError
 
 from autograder.messaging import SettleFailed
-from autograder.messaging import rabbitmq_lane as queues
 from autograder.messaging.adapter import Lane
 from autograder.messaging.buffer import Buffer
-from autograder.messaging.rabbitmq_link import Connection, Line, Publisher, answered
+from autograder.messaging.rabbitmq_delays import Delays
+from autograder.messaging.rabbitmq_link import Connection, Line, answered
 
 if TYPE_CHECKING:
     from pika.channel import Channel
@@ -57,17 +56,16 @@ class Consumer:
         self._last_tag = self._last_tag_before = 0  # delivered; and before this subscription
         self._asked: list[asyncio.Future[None]] = []  # settled before the question under way
         self._unasked: list[asyncio.Future[None]] = []  # settled since
-        self._publisher: Publisher | None = None
-        self._opening_publisher = asyncio.Lock()
-        self._noted: set[int] = set()  # waits whose queue is on the lane's list
+        self._delays = Delays(lane.channel, self._connection)
         self.unsettled = 0  # delivered and not settled
-        self.ended = False
+        self.opened = self.ended = False
 
     async def open(self, *, receiving: bool = True) -> None:
         """Connect and let messages come. Raises `ConnectionError` if that fails."""
         try:
             await self._connection.open()
             self._line = await self._connection.line(self._end)
+            self.opened = True
             # a queue that is deleted says so to its consumers and leaves the channel open
             self._line.channel.add_on_cancel_callback(lambda _: self._connection.hang_up())
             if receiving:
@@ -95,7 +93,7 @@ class Consumer:
         the last of its settlements has arrived. With other consumers on the queue there is nothing
         to be seen, and the time is up soon.
         """
-        if self._receiving or self.unsettled:
+        if not self.opened or self._receiving or self.unsettled:
             return
         with suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(PASSED_ON_WITHIN_S):
@@ -127,12 +125,8 @@ class Consumer:
         self, tag: int, properties: BasicProperties, body: bytes, attempts: int, delay_s: float
     ) -> None:
         """A confirmed copy into a delay queue, then an acknowledgement of the original."""
-        waiting = copy.copy(properties)
-        waiting.headers = queues.producers(properties.headers) | {queues.ATTEMPTS_HEADER: attempts}
         try:
-            publisher = await self._ready_publisher()
-            queue = await self._delay_queue(publisher, queues.wait_ms(delay_s))
-            await publisher.publish(queue, body, waiting)
+            await self._delays.keep(properties, body, attempts, delay_s)
         except ConnectionError as error:
             raise SettleFailed(str(error)) from error
         await self.ack(tag)
@@ -272,31 +266,6 @@ class Consumer:
     @property
     def _consumer_tag(self) -> str:
         return f"{self._lane.consumer}-{self._subscriptions}"
-
-    # -- delays
-
-    async def _ready_publisher(self) -> Publisher:
-        """On a channel of its own: what the broker refuses there costs no delivery."""
-        async with self._opening_publisher:
-            if self._publisher is None or self._publisher.line.ended:
-                self._publisher = Publisher(await self._connection.line())
-                await self._publisher.open()
-            return self._publisher
-
-    async def _delay_queue(self, publisher: Publisher, wait_ms: int) -> str:
-        """The queue for this wait: declared anew each time, which also keeps it from expiring."""
-        queue = queues.delay_queue(self._lane.channel, wait_ms)
-        if wait_ms not in self._noted:
-            with suppress(ConnectionError):  # a lane that somebody else made has no such list
-                await publisher.publish(queues.delays(self._lane.channel), queue.encode())
-            self._noted.add(wait_ms)
-        await publisher.line.ask(
-            publisher.line.channel.queue_declare,
-            queue,
-            durable=True,
-            arguments=queues.delay_arguments(self._lane.channel, wait_ms),
-        )
-        return queue
 
     # -- what pika calls
 
