@@ -97,6 +97,7 @@ def _execute(notebook: Notebook, root: Path) -> NotebookNode:
             cells,
             kernel_name="python3",
             record_timing=False,
+            coalesce_streams=True,
             extra_arguments=["--IPKernelApp.log_level=40"],
             resources={"metadata": {"path": folder}},
         )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
 
 ARCHIVE = "ackademy-offline.zip"
+SEARCH = 'data-md-component="search" role="dialog"'
 TIMELINES = "assets/timelines.css"
 _log = logging.getLogger("mkdocs.ackademy")
 
@@ -61,6 +62,11 @@ def timelines() -> str:
             ),
         ]
     )
+
+
+def on_post_page(output: str, **_: object) -> str:
+    """Give the theme's search dialog the name that screen readers would miss."""
+    return output.replace(SEARCH, f'{SEARCH} aria-label="Search"', 1)
 
 
 @event_priority(-200)  # behind the offline plugin, which still writes the search index

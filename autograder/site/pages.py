@@ -110,7 +110,9 @@ def _lesson(folder: Path, root: Path, files: dict[str, str], say: Callable[[str]
     body = render.to_markdown(notebook, cells, facts)
     uri = _uri("lessons", path)
     name = f"{slug(path.split('/')[1])}.ipynb"
-    files[f"{uri.rpartition('/')[0]}/{name}"] = nbformat.writes(render.download(cells, notebook))
+    files[f"{uri.rpartition('/')[0]}/{name}"] = nbformat.writes(
+        render.download(cells, notebook, facts)
+    )
     about = [slug(path.split("/")[0]).replace("_", " "), f"{front['minutes']} minutes"]
     about += [f"runs on {', '.join(front['brokers'])}"]
     if exercise.is_file():

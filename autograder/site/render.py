@@ -39,6 +39,7 @@ _TEMPLATE = """
 {% endblock data_html %}
 {% block error %}{{ (output.ename + ': ' + output.evalue) | block }}{% endblock error %}
 """
+_JUPYTER = "PYTHONPATH=lessons uv run --group docs --with jupyterlab jupyter lab"
 MARK = "# <-"
 _FACT = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+\.svg)\)")
@@ -120,16 +121,20 @@ def one_line(html: str) -> str:
     return re.sub(r"\s*\n\s*", " ", html.strip())
 
 
-def download(cells: NotebookNode, notebook: Notebook) -> NotebookNode:
+def download(
+    cells: NotebookNode, notebook: Notebook, more_facts: Mapping[str, str]
+) -> NotebookNode:
     """The executed notebook as people get it: with its title, without our bookkeeping."""
     import nbformat  # noqa: PLC0415 - by name, for `from_dict` makes a deep copy
 
     copy = nbformat.from_dict(dict(cells))
-    given = {**copy.metadata.pop("ackademy", {}).get("facts", {})}
+    given = {**more_facts, **copy.metadata.pop("ackademy", {}).get("facts", {})}
     for cell in copy.cells:
         if cell.cell_type == "markdown":
             cell.source = _FACT.sub(lambda found: str(given.get(found[1], found[0])), cell.source)
-    copy.cells.insert(0, nbformat.v4.new_markdown_cell(f"# {notebook.front['title']}"))
+            cell.source = _PICTURE.sub(r"*Picture: \1*", cell.source)
+    head = f"# {notebook.front['title']}\n\nTo run it, in the folder of the course: `{_JUPYTER}`"
+    copy.cells.insert(0, nbformat.v4.new_markdown_cell(head))
     return copy
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from lessonkit.crash import crash
 from lessonkit.database import Database, PoolTimeout
-from lessonkit.observing import Observation, observe
+from lessonkit.observation import Observation
+from lessonkit.observing import observe
 from lessonkit.pictures import facts, plot, timeline
 from lessonkit.reports import graded
 

@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from html import escape
 from typing import Any
 
@@ -56,7 +56,9 @@ def timeline(
     else:
         wanted = [at for at, each in enumerate(history.events) if each.message in set(messages)]
         shown = {*wanted[:rows], len(history.events) - 1}  # what is still open at the end shows it
-        layout = lay_out(history.events, show=shown, witness=shown)
+        layout = lay_out(history.events, show=shown)
+        # all of it is what there is to see, so nothing stands out and nothing stands back
+        layout = replace(layout, rows=tuple(replace(row, witness=True) for row in layout.rows))
     if layout is None:
         raise ValueError("there is nothing to draw: the verdict has no witness")
     show_layout(layout, caption)
@@ -78,7 +80,7 @@ def show_layout(layout: Layout, caption: str) -> None:
 
 @contextmanager
 def plot(
-    *, title: str, caption: str, alt: str, size: tuple[float, float] = (6.2, 3.5)
+    *, title: str, caption: str, alt: str, size: tuple[float, float] = (5.2, 3.1)
 ) -> Iterator[Any]:
     """Axes to draw on; the figure is shown when the block ends. `size` is in inches of 72 px.
 
