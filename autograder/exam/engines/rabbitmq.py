@@ -28,6 +28,7 @@ CONFIRM_WINDOW = 2_000
 """Messages published and not yet confirmed, at most."""
 
 _HEARTBEAT_S = 60
+_ON_ITS_WAY_S = 0.02  # far longer than the broker takes to move a message between two queues
 _LONGEST_SHORT_STRING = 255  # of AMQP: what a property or a name may be, in bytes
 _KEPT = 2  # delivery mode: on disk, which matters only where a delayed copy waits
 
@@ -101,24 +102,36 @@ class RabbitEngine:
     async def state(self, lane: Lane) -> BrokerState:
         """What is ready, what waits out a delay, and what is with consumers, as far as it is known.
 
-        A delayed message counts as waiting. The delay queues are asked before and after: a message
-        that moves in between would be seen twice or not at all.
+        A delayed message counts as waiting.
         """
         async with self.ours():
-            while True:
-                delayed = await self._delayed(lane)
-                ready, consumers = await self._depth(lane.channel)
-                unsettled = 0
-                if consumers:
-                    counts = await self._management.fresh_counts(lane.channel)
-                    if counts is None:
-                        return BrokerState(waiting=ready + delayed or -1)
-                    ready, unsettled = counts
-                if await self._delayed(lane) == delayed:
-                    break
+            delayed, ready, consumers = await self._at_rest(lane)
+            unsettled = 0
+            if consumers:
+                counts = await self._management.fresh_counts(lane.channel)
+                if counts is None:
+                    return BrokerState(waiting=ready + delayed or -1)
+                if await self._delayed(lane) != delayed:
+                    return BrokerState()  # it moves while we count: whoever asks may ask again
+                ready, unsettled = counts
         waiting = ready + delayed
         settled = self._confirmed[lane.channel] - waiting - unsettled
         return BrokerState(waiting=waiting, unsettled=unsettled, settled=max(settled, 0))
+
+    async def _at_rest(self, lane: Lane) -> tuple[int, int, int]:
+        """Messages delayed, messages ready, and consumers.
+
+        On its way from a delay queue to the lane's a message is in neither, for an instant. So where
+        there are delays and nobody consumes, two looks in a row have to agree.
+        """
+        seen = await self._delayed(lane), *await self._depth(lane.channel)
+        while self._delays[lane.channel] and not seen[2]:
+            await asyncio.sleep(_ON_ITS_WAY_S)
+            again = await self._delayed(lane), *await self._depth(lane.channel)
+            if again == seen:
+                break
+            seen = again
+        return seen
 
     async def expire(self, lane: Lane) -> None:
         """Wait until the broker has seen the end of the dead process's connection.

@@ -111,6 +111,21 @@ async def test_delayed_messages_wait_with_the_broker(engine, lane):
     assert (state.waiting, state.unsettled, state.settled) == (2, 0, 1)
 
 
+async def test_a_message_on_its_way_back_is_never_missed(engine, lane):
+    """Between a delay queue and the lane's it is in neither; a count then would call it lost."""
+    await engine.publish(lane, outgoing(60))
+    async with open_source("rabbitmq", lane, prefetch=60) as source:
+        for number in range(60):
+            await (await anext(source)).nack(requeue=True, delay_s=0.3 + number * 0.01)
+    await engine.expire(lane)
+    looks = 0
+    while (await engine._delayed(lane)) > 0:
+        state = await engine.state(lane)
+        assert (state.waiting, state.settled) == (60, 0)
+        looks += 1
+    assert looks > 1
+
+
 async def test_dropping_a_lane_leaves_no_queue(engine, url):
     lane = await engine.open_lane("traces")
     await engine.publish(lane, outgoing(3))
