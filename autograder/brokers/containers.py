@@ -7,11 +7,10 @@ anything looks through, and in the container's labels, for the day when the reco
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,10 +66,8 @@ class Container:
         container_start.ensure_image(engine, image.name, patience)
         patience.limit(image.start_timeout_s)
         for _ in range(_ATTEMPTS):
-            with _port_clash_is_no_end() as clash:
+            with contextlib.suppress(_PortTakenError):
                 return _start_once(engine, image, patience, warm=warm)
-            if not clash:
-                break
         raise GraderError(
             f"Every port offered to {self.engine} was taken by another program at the last moment.",
             next_command=f"ackademy check --engine {self.engine} --provider container",
@@ -108,17 +105,8 @@ def _owner() -> str:
     return f"{os.getpid()} {process.start_mark(os.getpid()) or ''} {platform.node()}"
 
 
-class PortTakenError(Exception):
+class _PortTakenError(Exception):
     """Somebody took the port between our look and the engine's."""
-
-
-@contextmanager
-def _port_clash_is_no_end() -> Iterator[list[bool]]:
-    clash: list[bool] = []
-    try:
-        yield clash
-    except PortTakenError:
-        clash.append(True)
 
 
 def _start_once(engine: Engine, image: Image, patience: Patience, *, warm: bool) -> Server:
@@ -145,7 +133,7 @@ def _start_once(engine: Engine, image: Image, patience: Patience, *, warm: bool)
             )
         except container_start.EngineError as error:
             if _PORT_TAKEN.search(str(error)):
-                raise PortTakenError from error
+                raise _PortTakenError from error
             raise _failed(record, f"could not be started: {error}") from error
         record = records.save(record, version=_wait_ready(engine, image, record, patience))
         return (records.keep_warm(record) if warm else record).server()

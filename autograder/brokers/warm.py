@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 
 import psutil
 
-from autograder.brokers import compose, container_engine, kafka_boot, providers, records
+from autograder.brokers import (
+    compose,
+    compose_control,
+    container_engine,
+    kafka_boot,
+    providers,
+    records,
+)
 from autograder.brokers.compose import Compose
 from autograder.brokers.providers import Starter
 from autograder.brokers.server import MissingError, NotReadyError, Server
@@ -131,14 +138,14 @@ def down(engines: Iterable[str] | None = None) -> list[str]:
                 records.discard(record)
             stopped.append(record.engine)
     records.discard_orphans()
-    return stopped + [engine for engine in compose.down(engines) if engine not in stopped]
+    return stopped + [engine for engine in compose_control.down(engines) if engine not in stopped]
 
 
 def status() -> Status:
     """Look at every warm server and compose service, one round trip each. Stale records are removed and said."""
     cleaned = records.discard_orphans()
     standings = [_standing(record) for record in _warm_records()]
-    standings += map(_compose_standing, compose.running())
+    standings += map(_compose_standing, compose_control.running())
     return Status(tuple(standings), records.told(cleaned))
 
 
@@ -162,7 +169,7 @@ def _standing(record: records.Record) -> Standing:
     )
 
 
-def _compose_standing(running: compose.Running) -> Standing:
+def _compose_standing(running: compose_control.Running) -> Standing:
     service = compose.SERVICES[running.engine]
     version, healthy = "", False
     with contextlib.suppress(NotReadyError):

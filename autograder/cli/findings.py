@@ -23,6 +23,7 @@ import psutil
 from autograder import __version__, brokers
 from autograder.brokers import (
     compose,
+    compose_control,
     container_engine,
     kafka,
     kafka_boot,
@@ -209,7 +210,7 @@ def containers() -> Iterator[Finding]:
     else:
         says = f"{engine.name} {engine.version} at {engine.endpoint}"
         yield Finding("containers", "docker", GOOD, says, means)
-    command = compose.command()
+    command = compose_control.command()
     means = "Optional: it starts the services of docker-compose.yml."
     if isinstance(command, Missing):
         yield Finding("containers", "compose", NOTE, command.sentence, means, command.next_command)

@@ -22,6 +22,9 @@ from autograder.brokers.container_images import IMAGES
 from autograder.brokers.server import Missing
 from autograder.pytest_plugin import required_engines
 
+PROJECT = f"ackademy-tests-{os.getpid()}"
+"""The compose project of this session: others may run beside it."""
+
 
 class Grounds:
     """Where a test's servers leave traces, and whether they left any."""
@@ -47,7 +50,7 @@ def grounds(tmp_path, monkeypatch):
     for name in ("ACKADEMY_NATS_URL", "ACKADEMY_KAFKA_URL", "ACKADEMY_RABBITMQ_URL", "KAFKA_HOME"):
         monkeypatch.delenv(name, raising=False)
     # compose services of whoever runs these tests are neither used nor stopped
-    monkeypatch.setenv("COMPOSE_PROJECT_NAME", "ackademy-tests")
+    monkeypatch.setenv("COMPOSE_PROJECT_NAME", PROJECT)
     for service in compose.SERVICES.values():
         monkeypatch.setenv(service.variable, "1")
     grounds = Grounds(tmp_path)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 import socket
 import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from autograder import brokers
 from autograder.brokers import (
     compose,
+    compose_control,
     container_engine,
     container_images,
     kafka_config,
@@ -22,12 +23,12 @@ from autograder.brokers import (
     rabbitmq,
 )
 from autograder.brokers.process import free_ports
-from autograder.brokers.server import Missing, MissingError
+from autograder.brokers.server import Missing, MissingError, NotReadyError
 from autograder.model import GraderError
 from autograder.pytest_plugin import required_engines
-from autograder.tests.brokers.conftest import script
-from autograder.tests.brokers.contract import PATIENCE_S, USE
-from autograder.tests.brokers.test_containers import use_rabbitmq
+from autograder.tests.brokers.conftest import PROJECT, script
+from autograder.tests.brokers.contract import PATIENCE_S, BorrowedContract
+from autograder.tests.brokers.test_containers import Release
 
 FILE = Path(__file__).parents[3] / "docker-compose.yml"
 
@@ -36,7 +37,7 @@ FILE = Path(__file__).parents[3] / "docker-compose.yml"
 def project():
     """All three services, under a project and on ports of the tests' own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COMPOSE_PROJECT_NAME", "ackademy-tests")
+        patch.setenv("COMPOSE_PROJECT_NAME", PROJECT)
         rabbit, management = rabbitmq.two_ports()
         nats_port, kafka_port = free_ports(2)
         ports = {
@@ -48,8 +49,8 @@ def project():
         for name, port in ports.items():
             patch.setenv(name, str(port))
         yield {name: str(port) for name, port in ports.items()}
-        if not isinstance(compose.command(), Missing):
-            compose._compose("down", "--volumes")
+        if not isinstance(compose_control.command(), Missing):
+            compose_control._compose("down", "--volumes")
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def ports(project, monkeypatch):
 @pytest.fixture
 def compose_here(engine_here, ports):
     """Docker Compose on an engine; see `engine_here`."""
-    found = compose.command()
+    found = compose_control.command()
     if isinstance(found, Missing):
         if "containers" in required_engines():
             pytest.fail(f"required but not available: compose: {found.sentence}", pytrace=False)
@@ -79,20 +80,55 @@ def all_up(compose_here):
     return compose_here
 
 
+class ComposeContract(BorrowedContract):
+    """What is owed by servers that were there before, of services started by hand."""
+
+    provider = "compose"
+
+    @pytest.fixture
+    def place(self, all_up):
+        return all_up
+
+    def acquire(self):
+        return brokers.acquire(self.engine)  # found without being named
+
+    def test_a_server_that_does_not_answer_is_an_error_with_a_next_step(self, place, monkeypatch):
+        def refuse(url):
+            raise NotReadyError("nobody answers")
+
+        service = replace(compose.SERVICES[self.engine], probe=refuse)
+        monkeypatch.setattr(compose, "SERVICES", {**compose.SERVICES, self.engine: service})
+        monkeypatch.setattr(compose, "_OPEN_TIMEOUT_S", 0.1)
+        with pytest.raises(GraderError, match="did not get ready: nobody answers") as raised:
+            self.acquire().__enter__()
+        assert "Its last words" in raised.value.sentence
+        assert raised.value.next_command
+
+
+@pytest.mark.container
+@pytest.mark.nats
+@pytest.mark.slow
+class TestComposeNats(ComposeContract):
+    engine, version = "nats", Release("2")
+
+
+@pytest.mark.container
+@pytest.mark.kafka
+@pytest.mark.slow
+class TestComposeKafka(ComposeContract):
+    engine, version = "kafka", "4.1"
+
+
+@pytest.mark.container
+@pytest.mark.rabbitmq
+@pytest.mark.slow
+class TestComposeRabbit(ComposeContract):
+    engine, version = "rabbitmq", Release("4")
+
+
 @pytest.mark.container
 @pytest.mark.slow
 class TestServices:
-    @pytest.mark.parametrize("engine", ["nats", "kafka", "rabbitmq"])
-    async def test_a_service_started_by_hand_is_found_and_used(self, all_up, engine, grounds):
-        async with brokers.acquire(engine) as server:
-            assert server.provider == "compose"
-            assert server.version
-            assert brokers.is_alive(server)
-            use = USE.get(engine)
-            await (use(server.url) if use else asyncio.to_thread(use_rabbitmq, server.url))
-        assert brokers.is_alive(server)  # left running
-        assert grounds.traces() == []
-
     def test_it_is_listed_and_goes_before_a_warm_server_but_not_before_a_named_one(
         self, all_up, monkeypatch
     ):
@@ -109,7 +145,7 @@ class TestServices:
             assert server.provider == "external"
 
     def test_only_the_loopback_is_published(self, all_up):
-        for engine, (name, _) in compose.containers_of(all_up.endpoint, compose.SERVICES):
+        for engine, (name, _) in compose_control.containers_of(all_up.endpoint, compose.SERVICES):
             said = container_engine.request(
                 all_up.endpoint, "GET", f"/containers/{name}/json"
             ).json()
@@ -123,13 +159,13 @@ class TestServices:
         with brokers.acquire("nats") as server:
             _store(server.url)
         assert brokers.down(["nats"]) == ["nats"]
-        assert {each.engine for each in compose.running()} == {"kafka", "rabbitmq"}
+        assert {each.engine for each in compose_control.running()} == {"kafka", "rabbitmq"}
         assert brokers.available("nats")["compose"] is not None
         [server] = brokers.up(["nats"], "compose")
         assert _is_stored(server.url)
         assert brokers.up(["nats"], "compose") == [server]
         assert sorted(brokers.down()) == ["kafka", "nats", "rabbitmq"]
-        assert compose.running() == []
+        assert compose_control.running() == []
         assert brokers.down() == []
 
     def test_a_taken_port_names_the_variable_that_moves_it(self, compose_here, monkeypatch):
@@ -243,20 +279,20 @@ def test_without_an_engine_up_says_so_and_down_has_nothing_to_do(no_engine):
     with pytest.raises(GraderError, match="compose service nats cannot be started: neither"):
         brokers.up(["nats"], "compose")
     assert brokers.down() == []
-    assert compose.running() == []
+    assert compose_control.running() == []
 
 
 def test_an_old_compose_is_told_from_none(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = compose.command()
+    found = compose_control.command()
     assert isinstance(found, Missing)
     assert "is not installed" in found.sentence
     script(tmp_path / "docker-compose", "echo 1.29.2")
-    found = compose.command()
+    found = compose_control.command()
     assert isinstance(found, Missing)
     assert "is 1.29.2, and 2.23.1 is needed" in found.sentence
     script(tmp_path / "docker-compose", "echo v2.40.0-desktop.1")
-    assert compose.command() == ["docker-compose"]
+    assert compose_control.command() == ["docker-compose"]
 
 
 def test_the_file_tells_each_broker_what_the_throwaway_ones_are_told():

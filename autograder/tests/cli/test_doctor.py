@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from autograder import brokers
-from autograder.brokers import compose, container_engine, kafka_jars
+from autograder.brokers import compose, compose_control, container_engine, kafka_jars
 from autograder.brokers.container_engine import Engine
 from autograder.brokers.server import Missing
 from autograder.cli import findings
@@ -66,7 +66,9 @@ def test_a_machine_without_any_broker_is_a_fault(run, monkeypatch):
 def test_a_machine_without_containers_can_work_all_the_same(run, monkeypatch):
     lack = Missing("neither Docker nor Podman is installed", "sudo apt-get install -y docker.io")
     monkeypatch.setattr(container_engine, "find", lambda: lack)
-    monkeypatch.setattr(compose, "command", lambda: Missing("Compose is not installed", "mend"))
+    monkeypatch.setattr(
+        compose_control, "command", lambda: Missing("Compose is not installed", "mend")
+    )
     ran = run("doctor")
     assert ran.code == 0
     assert "- docker: neither Docker nor Podman is installed" in ran.out
@@ -77,7 +79,9 @@ def test_a_machine_without_containers_can_work_all_the_same(run, monkeypatch):
 def test_images_that_would_have_to_be_fetched_are_named(monkeypatch):
     monkeypatch.setattr(container_engine, "find", lambda: Engine("unix:///x", "Podman", "5"))
     monkeypatch.setattr(container_engine, "has_image", lambda endpoint, image: "nats" in image)
-    monkeypatch.setattr(compose, "command", lambda: Missing("Compose is not installed", "mend"))
+    monkeypatch.setattr(
+        compose_control, "command", lambda: Missing("Compose is not installed", "mend")
+    )
     said = found(findings.containers)
     assert (said["nats:2"].state, said["nats:2"].command) == (GOOD, "")
     kafka = said["apache/kafka:4.1.0"]
