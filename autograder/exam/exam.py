@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -56,12 +57,21 @@ class Exam:
         replaces the order as JSON, and with it the work.
         """
         orders = make_orders(
-            count, first=self._made, keys=keys, work=Work(**work), randomness=self.random
+            count,
+            first=self._made,
+            keys=keys,
+            work=Work(**work),
+            randomness=self.random,
+            nonce=self._nonce,
         )
         self._made += count
         if body is not None:
             orders = [Order(each.id, each.key, each.work, body) for each in orders]
         return orders
+
+    def _nonce(self) -> str:
+        """What makes an id unguessable."""
+        return secrets.token_hex(3)
 
     def start(
         self, *, workers: int, prefetch: int = 256, proxy: bool = False, stop_first: bool = False

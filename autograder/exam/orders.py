@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-import secrets
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 from autograder.exam.engines import Outgoing
@@ -27,12 +27,18 @@ class Order:
 
 
 def make_orders(
-    count: int, *, first: int, keys: int, work: Work, randomness: random.Random
+    count: int,
+    *,
+    first: int,
+    keys: int,
+    work: Work,
+    randomness: random.Random,
+    nonce: Callable[[], str],
 ) -> list[Order]:
     """`count` orders over `keys` customers (0: the empty key), payloads from `randomness`."""
     orders, told = [], asdict(work)
     for number in range(first, first + count):
-        name = f"order-{number:04d}-{secrets.token_hex(3)}"
+        name = f"order-{number:04d}-{nonce()}"
         key = f"customer-{randomness.randrange(keys)}" if keys else ""
         body = {"order": name, "amount": randomness.randrange(1, 10_000), "work": told}
         orders.append(Order(name, key, work, json.dumps(body).encode()))

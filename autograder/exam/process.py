@@ -115,8 +115,10 @@ class Zygote:
             "HOME": self._folder.name,
             "TMPDIR": self._folder.name,
             "LANG": "C.UTF-8",
+            "PYTHONHASHSEED": "0",  # the order of a set of texts repeats
         }
-        command = (sys.executable, "-I", "-m", "autograder.subject.zygote")
+        # as isolated as -I, which would not listen to the line above
+        command = (sys.executable, "-s", "-P", "-m", "autograder.subject.zygote")
         self._process = subprocess.Popen(
             (*command, str(theirs.fileno()), self.engine),
             pass_fds=(theirs.fileno(),),

@@ -63,7 +63,7 @@ class Recorder(tally.Tally):
 
     def begin_life(self) -> Life:
         """A new subject process: its deliveries are numbered after those before."""
-        self.life = Life(self.life.number + 1, self._deliveries)
+        self.life = Life(self.life.number + 1, self.deliveries)
         self.connections = 0
         self.moved_at = self._clock()
         self.beat = Beat(at=self.moved_at)

@@ -205,15 +205,11 @@ class Run:
 
     async def release(self, match: Match = None, *, key: str | None = None) -> None:
         """Open the gate for these orders, this key, or all; those that wait go on."""
-        self.recorder.note(Kind.RELEASED, _match_text(match, key))
+        self.recorder.note(Kind.RELEASED, match_text(match, key))
         await self._gate("release", match, key)
 
     async def _gate(self, do: str, match: Match, key: str | None) -> None:
-        rule: dict[str, Any] = {}
-        if key is not None:
-            rule["key"] = key
-        elif match is not None:
-            rule["ids"] = [o.id for o in ([match] if isinstance(match, Order) else match)]
+        rule = gate_rule(match, key)
         self._gates.append({"do": do, "match": rule})
         await self._order(do, match=rule)
 
@@ -343,7 +339,17 @@ def _is_here(host: str) -> bool:
     return host == "localhost"
 
 
-def _match_text(match: Match, key: str | None) -> str:
+def gate_rule(match: Match, key: str | None) -> dict[str, Any]:
+    """What a gate is about, as the host reads it."""
+    if key is not None:
+        return {"key": key}
+    if match is None:
+        return {}
+    return {"ids": [each.id for each in ([match] if isinstance(match, Order) else match)]}
+
+
+def match_text(match: Match, key: str | None) -> str:
+    """The same, as a history tells it."""
     if key is not None:
         return f"key {key!r}"
     if match is None:

@@ -15,36 +15,40 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
-from autograder.sim.loop import SimLoop
+from autograder.sim.clock import Clock
 
 EPOCH_S = 1_800_000_000.0
 """What `time.time()` says when a world begins: any day, but always the same one."""
 
 
 class Walls:
-    """Put them up around every moment in which student code may run; they come down at the end."""
+    """Up as long as the context lasts; `surround` says around which world.
 
-    def __init__(self, loop: SimLoop, *, seed: int) -> None:
-        self.loop = loop
-        self._seed = seed
+    They stay the same from one world to the next, because a library that is imported within
+    keeps what it was given.
+    """
+
+    def __init__(self) -> None:
+        self._clock = Clock()
+        self._refuse: Callable[[str], NoReturn] = _nobody
         self._saved: list[tuple[Any, str, Any]] = []
 
-    def __enter__(self) -> Self:
-        def virtual(offset: float = 0.0, unit: float = 0) -> Callable[[], float]:
-            if unit:
-                return lambda: int((offset + self.loop.clock.now) * unit)
-            return lambda: offset + self.loop.clock.now
+    def surround(self, clock: Clock, refuse: Callable[[str], NoReturn], *, seed: int) -> None:
+        """From now on this is the time, and this is told what is not there."""
+        self._clock = clock
+        self._refuse = refuse
+        random.seed(seed)
 
+    def __enter__(self) -> Self:
+        self._chance = random.getstate()
         for name, offset in (("monotonic", 0.0), ("perf_counter", 0.0), ("time", EPOCH_S)):
-            self._replace(time, name, virtual(offset))
-            self._replace(time, f"{name}_ns", virtual(offset, 1e9))
+            self._replace(time, name, self._seconds(offset))
+            self._replace(time, f"{name}_ns", self._nanoseconds(offset))
         self._replace(time, "sleep", self._refusing("time.sleep, which would hold up the loop"))
         self._replace(threading.Thread, "start", self._refusing("threads"))
         self._replace(socket.socket, "connect", self._refusing("network"))
         self._replace(socket.socket, "bind", self._refusing("network"))
         self._replace(subprocess.Popen, "__init__", self._refusing("processes"))
-        self._chance = random.getstate()
-        random.seed(self._seed)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -53,12 +57,22 @@ class Walls:
         self._saved.clear()
         random.setstate(self._chance)
 
+    def _seconds(self, offset: float) -> Callable[[], float]:
+        return lambda: offset + self._clock.now
+
+    def _nanoseconds(self, offset: float) -> Callable[[], int]:
+        return lambda: round((offset + self._clock.now) * 1e9)
+
     def _replace(self, owner: Any, name: str, by: Any) -> None:
         self._saved.append((owner, name, getattr(owner, name)))
         setattr(owner, name, by)
 
     def _refusing(self, what: str) -> Callable[..., NoReturn]:
         def refuse(*_: object, **__: object) -> NoReturn:
-            self.loop.refuse(what)
+            self._refuse(what)
 
         return refuse
+
+
+def _nobody(what: str) -> NoReturn:
+    raise RuntimeError(f"{what}: and no world to be refused in")

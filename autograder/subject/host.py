@@ -14,6 +14,7 @@ import sys
 import weakref
 from contextlib import suppress
 from contextvars import ContextVar
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,10 @@ _STUDENT: ContextVar[bool] = ContextVar("student", default=False)
 
 def main(channel: socket.socket, job: dict[str, Any]) -> int:
     """Run one job to its end; the result is the process's exit status."""
+    if job["engine"] == "sim":
+        # by name: the simulation builds on this host, and a real subject never loads it
+        status: int = import_module("autograder.sim.child").main(channel, job)
+        return status
     reporter = Reporter(channel)
     _forbid_forks(reporter)
     try:
@@ -61,7 +66,7 @@ def _run(host: Host, function: StudentFunction, reporter: Reporter, path: Path) 
             return runner.run(host.run(function))
         except SystemExit as error:
             # It came out of one of the student's own tasks: asyncio lets it end the loop.
-            _report_exit(reporter, error, path)
+            report_exit(reporter, error, path)
         except BaseException as error:
             if not host.called:
                 raise
@@ -71,7 +76,8 @@ def _run(host: Host, function: StudentFunction, reporter: Reporter, path: Path) 
         os._exit(EXIT_BROKEN)
 
 
-def _report_exit(reporter: Reporter, error: SystemExit, path: Path) -> None:
+def report_exit(reporter: Reporter, error: SystemExit, path: Path) -> None:
+    """Report that the module calls sys.exit, and where."""
     text = f"exit: the module calls sys.exit({error.code!r}) in the middle of the run"
     where, trace = student_line(error, path), student_trace(error, path)
     reporter.event(Kind.BROKEN, detail=f"{text} ({where}).\n{trace}")
@@ -172,7 +178,7 @@ class Host:
         try:
             await function(source, self._handle, workers=self._job["workers"], stop=self._stop)
         except SystemExit as error:
-            _report_exit(self._reporter, error, self._path)
+            report_exit(self._reporter, error, self._path)
         except BaseException as error:  # noqa: BLE001 - whatever the student's code raises
             _STUDENT.reset(token)
             where = student_line(error, self._path)
@@ -230,9 +236,12 @@ class Host:
 
     def _remember_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:  # fmt: skip
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **options)
+        self._remember(task, coro)
+        return task
+
+    def _remember(self, task: asyncio.Task[Any], coro: Any) -> None:
         if _STUDENT.get() and not _is_library(coro):
             self._students.add(task)
-        return task
 
     def _read_orders(self) -> None:
         with suppress(BlockingIOError):

@@ -52,14 +52,14 @@ class Tally:
         self._counts: Counter[str] = Counter()
         self._last_call: dict[int, tuple[Kind, str]] = {}
         self._unsure: set[str] = set()
-        self._deliveries = 0
+        self.deliveries = 0  # the highest number there was
         self._repeats: Counter[tuple[Kind, str]] = Counter()
 
     def numbered(self, life: Life, delivery: int) -> int:
         """A process's own number of a delivery as the run's number; 0 stays 0."""
         if delivery:
             delivery += life.first_delivery
-            self._deliveries = max(self._deliveries, delivery)
+            self.deliveries = max(self.deliveries, delivery)
         return delivery
 
     def end(self, life: Life) -> None:

@@ -43,11 +43,19 @@ class Worker:
             await asyncio.sleep(work.sleep_s)
         if work.burn_s:
             self._reporter.flush()  # the loop's turn will not end for a while
-            _burn(work.burn_s)
+            self._burn(work.burn_s)
         if work.dies:
             self._reporter.event(Kind.FAULT, detail=DIED_AT_WORK)
-            os._exit(EXIT_DIED_AT_WORK)
+            self._die()
         self._fail(message, work)
+
+    def _burn(self, seconds: float) -> None:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+
+    def _die(self) -> None:
+        os._exit(EXIT_DIED_AT_WORK)
 
     def _fail(self, message: Message, work: Work) -> None:
         failures = work.transient + work.error + work.cancelled
@@ -69,9 +77,3 @@ def _read(body: bytes) -> Work:
         return Work(**json.loads(body)["work"])
     except (ValueError, TypeError, KeyError):
         return Work()
-
-
-def _burn(seconds: float) -> None:
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass

@@ -246,7 +246,8 @@ def test_walls_name_what_would_block(what, attempt):
         except NotSimulated:
             return "caught"  # a program may swallow it; the loop does not forget
 
-    with Walls(loop, seed=1):
+    with Walls() as walls:
+        walls.surround(loop.clock, loop.refuse, seed=1)
         assert loop.run_until_complete(main()) == "caught"
     assert loop.refused.startswith(what)
     assert (time.sleep, threading.Thread.start, socket.socket.connect) == real
@@ -266,7 +267,8 @@ def test_within_the_walls_clocks_are_virtual_and_chance_is_seeded():
     seen = []
     for _ in range(2):
         loop = SimLoop()
-        with Walls(loop, seed=7):
+        with Walls() as walls:
+            walls.surround(loop.clock, loop.refuse, seed=7)
             seen.append(loop.run_until_complete(main()))
         loop.close()
     assert seen[0] == seen[1]

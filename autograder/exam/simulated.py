@@ -1,0 +1,380 @@
+"""An exam in the simulation: the same scenarios, the same `Run`, in virtual time.
+
+The scenario stays here, in the examiner. The world it acts on (broker, clock, the student's process)
+lives in a child process behind the same walls as any subject, and moves only while an order is
+being carried out: see `autograder.sim.world`. A child serves one exam after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from autograder.exam.exam import Exam
+from autograder.exam.orders import Order
+from autograder.exam.process import Job, Subject, Zygote, exit_text
+from autograder.exam.recorder import Life, Recorder
+from autograder.exam.run import Match, Run, gate_rule, match_text
+from autograder.exam.scenario import ScenarioOver
+from autograder.exam.waiting import check_names, detail_of
+from autograder.messaging.adapter import Lane
+from autograder.model import BrokerState, GraderError, Kind, Wait
+from autograder.sim import child
+from autograder.sim.schedule import Schedule
+from autograder.subject import wire
+
+NAME = "sim"
+SILENT_S = 6.0
+"""Seconds without an answer after which the child's loop is blocked: as on a real broker."""
+
+CPU_S = 600
+"""Processor time of one child, which serves hundreds of exams."""
+
+
+class NotSimulatedError(Exception):
+    """The scenario or the submission needs what the simulation has not: a real broker decides."""
+
+
+@dataclass(frozen=True)
+class SimEngine:
+    """What stands where a real engine would: a name."""
+
+    name: str = NAME
+    version: str = ""
+
+
+class Child:
+    """A process that worlds live in. Started when it is first needed, and again after it died."""
+
+    def __init__(self, zygote: Zygote, submission: Path, function: str) -> None:
+        self._zygote = zygote
+        self._submission = submission
+        self._function = function
+        self._subject: Subject | None = None
+        self._run: SimRun | None = None
+        self._answer: Any = None
+
+    @property
+    def printed(self) -> str:
+        """What the submission printed in the present process."""
+        return self._subject.printed.text() if self._subject is not None else ""
+
+    def _started(self) -> Subject:
+        if self._subject is None:
+            module = self._zygote.workspace(self._submission)
+            job = Job(module, self._function, NAME, Lane("", "", ""), 0, 0, (), cpu_s=CPU_S)
+            self._subject = self._zygote.fork(job, self._on_line)
+        return self._subject
+
+    def serve(self, run: SimRun) -> None:
+        """Events belong to this run from now on."""
+        self._run = run
+
+    def _on_line(self, _: float, line: list[Any]) -> None:
+        run = self._run
+        if line[0] == child.ANSWER:
+            self._answer = line[1:]
+        elif run is not None and line[0] == child.EVENTS:
+            for event in line[1]:
+                run.on_event(*event)
+        elif run is not None and line[0] == wire.BEAT:
+            run.recorder.heartbeat(0.0, line[1:])
+
+    async def order(self, do: str, **details: Any) -> tuple[float, Any, str]:
+        """Have one order carried out: the time it is then, the answer, and what was refused.
+
+        Raises `ChildGoneError` when the process does not live to answer, or is blocked: then it is
+        killed, and the next order goes to a new one.
+        """
+        subject, self._answer = self._started(), None
+        waiting = asyncio.ensure_future(subject.order(do, **details))
+        began = time.monotonic()
+        try:
+            while not waiting.done():
+                await asyncio.wait({waiting}, timeout=0.5)
+                if time.monotonic() - began > SILENT_S and not waiting.done():
+                    await self.end()
+                    raise ChildGoneError(subject, blocked=True)
+        finally:
+            waiting.cancel()
+        if self._answer is None:
+            await asyncio.wait({subject.gone}, timeout=SILENT_S)
+            await self.end()
+            raise ChildGoneError(subject, blocked=False)
+        now, answer, refused = self._answer
+        return now, answer, refused
+
+    async def end(self) -> None:
+        """Kill the process, if there is one."""
+        subject, self._subject = self._subject, None
+        if subject is not None:
+            await subject.end()
+
+
+class ChildGoneError(Exception):
+    """The child did not live to answer, or did not come to it."""
+
+    def __init__(self, subject: Subject, *, blocked: bool) -> None:
+        super().__init__("blocked" if blocked else exit_text(subject.exit_code))
+        self.subject = subject
+        self.blocked = blocked
+
+
+class SimExam(Exam):
+    """One scenario's examiner in the simulation: one submission, one schedule."""
+
+    def __init__(
+        self,
+        *,
+        child: Child,
+        schedule: Schedule,
+        test: str = "",
+        exercise: str = "",
+        function: str = "",
+    ) -> None:
+        super().__init__(
+            engine=SimEngine(),  # type: ignore[arg-type]  # nobody asks it for more than its name
+            zygote=None,  # type: ignore[arg-type]  # the child has it
+            submission=Path(),
+            function=function,
+            seed=schedule.seed,
+            test=test,
+            exercise=exercise,
+        )
+        self.child = child
+        self.schedule = schedule
+        self._nonces = random.Random(f"nonce {exercise} {test} {schedule.seed}")  # noqa: S311 - repeatable
+
+    def _nonce(self) -> str:
+        return f"{self._nonces.getrandbits(24):06x}"
+
+    def start(
+        self, *, workers: int, prefetch: int = 256, proxy: bool = False, stop_first: bool = False
+    ) -> AbstractAsyncContextManager[Run]:
+        """A run of the submission with so many workers, in a world of its own."""
+        return SimRun(self, workers=workers, prefetch=prefetch, proxy=proxy, stop_first=stop_first)
+
+
+class SimRun(Run):
+    """A run in a simulated world."""
+
+    _exam: SimExam
+
+    def __init__(
+        self, exam: SimExam, *, workers: int, prefetch: int, proxy: bool, stop_first: bool
+    ) -> None:
+        super().__init__(
+            exam, workers=workers, prefetch=prefetch, proxy=proxy, stop_first=stop_first
+        )
+        self._now = 0.0
+        self.recorder = Recorder(lambda: self._now)
+        self._keys: dict[str, str] = {}
+        self._life: Life | None = None
+
+    # --- life cycle
+
+    async def __aenter__(self) -> Self:
+        self._exam.child.serve(self)
+        how = self._exam.schedule
+        await self._do(
+            "open",
+            seed=how.seed,
+            manner=how.manner,
+            pace=how.pace,
+            workers=self.workers,
+            prefetch=self._prefetch,
+        )
+        await self.restart()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and not issubclass(kind, ScenarioOver):
+            return  # ours, or not simulated: there is no history to keep
+        state = BrokerState()
+        life = self.recorder.life
+        if not life.broken or life.gone:
+            try:
+                await self._let_it_close()
+                events = self.recorder.events
+                if not life.gone:
+                    await self._do("kill")
+                state = await self.broker_state()
+            except ScenarioOver:
+                events = self.recorder.events
+        else:
+            events = self.recorder.events
+        self._exam.record(self, events, state, truncated=False)
+
+    async def _let_it_close(self) -> None:
+        life = self.recorder.life
+        if life.returned and not life.gone and not life.broken and not self.paused:
+            await self._do("close")
+
+    async def restart(self) -> None:
+        """Start a process: the first one, or the next after a kill or an exit."""
+        if self._life is not None:
+            await self._let_it_close()
+            if not self._life.gone:
+                self._life.ended_by_us = True
+                await self._do("kill")
+        self._life = self.recorder.begin_life()
+        self.recorder.note(Kind.SPAWNED)
+        self._paused = False
+        await self._do("spawn", orders=self._gates, stop_first=self._stop_first)
+
+    # --- orders
+
+    async def _do(self, do: str, **details: Any) -> Any:
+        """One order to the world. What cannot be answered ends the scenario, and the history says why."""
+        try:
+            now, answer, refused = await self._exam.child.order(do, **details)
+        except ChildGoneError as gone:
+            self._gone(gone, details.get("conditions", {"answered": 1}))
+            raise ScenarioOver(str(gone)) from None
+        self._now = max(self._now, now)
+        if refused:
+            raise NotSimulatedError(refused)
+        return answer
+
+    def _gone(self, gone: ChildGoneError, conditions: dict[str, int | bool]) -> None:
+        """The child was blocked, or is gone: note what a real run would have noted."""
+        life = self.recorder.life
+        if gone.blocked:
+            self.recorder.note(Kind.EXPECTED, detail_of(self, Wait.BLOCKED, conditions))
+            return
+        self.recorder.note(Kind.EXITED, exit_text(gone.subject.exit_code))
+        sentence = self._unasked_end(gone.subject, life)
+        if sentence:
+            life.broken = True
+            self.recorder.note(Kind.BROKEN, sentence)
+        self.recorder.end_life(life)
+
+    def on_event(
+        self, at: float, kind: str, message: str, key: str, delivery: int, attempt: int, detail: str
+    ) -> None:
+        """One event of the world's, stamped with its own time."""
+        self._now = max(self._now, float(at))
+        life = self.recorder.life
+        if kind == Kind.CONFIRMED:
+            self.recorder.note(Kind.CONFIRMED, message=message, key=self._keys.get(message, ""))
+        elif kind == Kind.EXITED:
+            self.recorder.note(Kind.EXITED, detail)
+            self.recorder.end_life(life)
+        else:
+            self.recorder.from_subject(
+                self._now, life, [kind, message, key, delivery, attempt, detail]
+            )
+
+    async def _react(self) -> None:
+        """The time between what a scenario saw and what it does next."""
+        if not self.paused:
+            await self._do("react")
+
+    async def publish(self, orders: Sequence[Order]) -> None:
+        """Publish, and wait until the broker has confirmed each."""
+        await self._react()
+        for order in orders:
+            self._keys[order.id] = order.key
+            self.recorder.note(Kind.PUBLISHED, message=order.id, key=order.key)
+        outgoing = [
+            (each.id, each.key, each.body.decode("latin-1"), dict(each.outgoing.headers))
+            for each in orders
+        ]
+        await self._do("publish", messages=outgoing)
+
+    async def release(self, match: Match = None, *, key: str | None = None) -> None:
+        """Open the gate for these orders, this key, or all; those that wait go on."""
+        await self._react()
+        self.recorder.note(Kind.RELEASED, match_text(match, key))
+        await self._gate("release", match, key)
+
+    async def _gate(self, do: str, match: Match, key: str | None) -> None:
+        rule = gate_rule(match, key)
+        self._gates.append({"do": do, "match": rule})
+        await self._order(do, match=rule)
+
+    async def _order(self, do: str, **details: Any) -> None:
+        await self._do("order", order={"do": do, **details})
+
+    async def until(self, *, timeout_s: float = 10, **conditions: int | bool) -> None:
+        """Move the world until all conditions hold; see `autograder.exam.waiting`."""
+        check_names(self, conditions)
+        answer = await self._do("until", conditions=conditions, timeout_s=timeout_s)
+        why = Wait(answer)
+        self.recorder.note(Kind.EXPECTED, detail_of(self, why, conditions))
+        if why is not Wait.MET:
+            raise ScenarioOver(str(why))
+
+    async def broker_state(self) -> BrokerState:
+        """What the simulated broker says about this run's messages now."""
+        return BrokerState(*await self._do("state"))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the simulated process still exists."""
+        return not self.recorder.life.gone
+
+    # --- faults
+
+    async def stop(self) -> None:
+        """The stop event is set; returns when a take would be new work."""
+        await self._react()
+        await self._do("called")
+        self._fault("terminate")
+        await self._do("stop")
+
+    async def kill(self) -> None:
+        """Nothing of the process runs any more; what it left unsettled comes back."""
+        await self._react()
+        self.recorder.life.ended_by_us = True
+        self._fault("kill")
+        await self._do("kill")
+
+    async def pause(self) -> None:
+        """The process has no turn, and keeps its connections."""
+        await self._react()
+        self._fault("pause")
+        self._paused = True
+        await self._do("pause")
+
+    async def resume(self) -> None:
+        """It goes on, unless it stands at a break point: that is not simulated."""
+        self._fault("resume")
+        self._paused = self.recorder.life.at_break = False
+        await self._do("resume")
+
+    async def cancel(self) -> None:
+        """Cancel the task that runs the student's function."""
+        await self._react()
+        self._fault("cancel")
+        await self._do("cancel")
+
+    async def cut(self) -> None:
+        """Take the subject's connection away, and with it what it delivered; it comes back."""
+        self._simulated_proxy()
+        await self._react()
+        self._fault("cut")
+        await self._do("cut")
+        self.recorder.connections_at_cut = self.recorder.connections
+
+    def stall(self) -> None:
+        """Not simulated."""
+        raise NotSimulatedError("a stalled network")
+
+    def slow(self, latency_s: float) -> None:
+        """Not simulated."""
+        raise NotSimulatedError(f"a network that is slower by {latency_s:g} s")
+
+    def heal(self) -> None:
+        """Not simulated."""
+        raise NotSimulatedError("a network that heals")
+
+    def _simulated_proxy(self) -> None:
+        if not self._wants_proxy:
+            raise GraderError("This run has no fault proxy: use exam.start(..., proxy=True).")

@@ -1,0 +1,221 @@
+"""One simulated process: the host in virtual time, and everything that makes it end."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from autograder.messaging.adapter import Lane, Standing
+from autograder.model import Kind
+from autograder.sim.broker import SimBroker
+from autograder.sim.clock import Clock
+from autograder.sim.loop import SimLoop
+from autograder.sim.source import SimSource
+from autograder.subject import host
+from autograder.subject.module import Broken, StudentFunction, load, student_trace, summary
+from autograder.subject.recorded import TURNS_OF_GRACE
+from autograder.subject.reporter import Reporter
+from autograder.subject.work import EXIT_DIED_AT_WORK, Worker
+
+Tell = Callable[[Kind, str, str, int, int, str], None]
+PATIENCE_S = 5.0
+"""Virtual seconds that tasks have to end in after run() is over and they were cancelled."""
+
+
+class Frozen(BaseException):
+    """The process stands still from here on, for good.
+
+    It unwinds a stack that would never go on. Whoever catches it meets it again at the next event,
+    and nothing that is reported any more is heard.
+    """
+
+
+class SimReporter(Reporter):
+    """Tells the world of each event at once: there is no socket, and nobody else's turn meanwhile."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell_world = tell
+        self._breaks = {}
+        self.frozen = False
+        self.silent = False  # the process is dead: what its remains say is nobody's business
+
+    def event(
+        self,
+        kind: Kind,
+        message: str = "",
+        key: str = "",
+        delivery: int = 0,
+        attempt: int = 0,
+        detail: str = "",
+    ) -> None:
+        """Report one event; stand still afterwards if the examiner asked for it."""
+        if self.silent or self.frozen:
+            raise Frozen
+        self._tell_world(kind, message, key, delivery, attempt, detail)
+        if self._breaks:
+            self._maybe_break(kind)
+
+    async def all_sent(self) -> None:
+        """It has been, at once."""
+
+    def line(self, line: list[Any]) -> None:
+        """Heartbeats: a world needs none."""
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def _maybe_break(self, kind: Kind) -> None:
+        if kind in self._breaks:
+            self._breaks[kind] -= 1
+            if self._breaks[kind] == 0:
+                del self._breaks[kind]
+                self._tell_world(Kind.BREAK, "", "", 0, 0, str(kind))
+                self.frozen = True
+                raise Frozen
+
+
+class SimWorker(Worker):
+    """Work in virtual time."""
+
+    def __init__(self, reporter: SimReporter, process: Process) -> None:
+        super().__init__(reporter)
+        self._process = process
+        self._sim_reporter = reporter
+
+    def _burn(self, seconds: float) -> None:
+        """The loop is blocked so long: time goes by, and nobody has a turn."""
+        self._process.loop.clock.pass_by(seconds)
+
+    def _die(self) -> None:
+        self._process.status = EXIT_DIED_AT_WORK
+        self._sim_reporter.frozen = True
+        raise Frozen
+
+
+class SimHost(host.Host):
+    """The host without signals and sockets."""
+
+    def __init__(self, process: Process, job: dict[str, Any]) -> None:
+        super().__init__(cast("Any", None), process.reporter, job)
+        self._process = process
+        self._worker = SimWorker(process.reporter, process)
+
+    async def run(self, function: StudentFunction) -> int:
+        """Connect, call the student's function, close."""
+        loop = self._process.loop
+        loop.set_task_factory(self._remember_task)
+        source = await self._process.connect(self._job["prefetch"])
+        self._source = source
+        if self._job["stop_first"]:
+            self._stop.ask()
+        await self._call(function, source)
+        for _ in range(TURNS_OF_GRACE):  # a real connection takes longer than that to close
+            await asyncio.sleep(0)
+        await source.close()
+        return host.EXIT_OK
+
+    def obey(self, order: dict[str, Any]) -> None:
+        """Do what the examiner asks for."""
+        self._obey(order)
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM."""
+        self._stop.ask()
+
+    def figures(self) -> list[int]:
+        """What a heartbeat says: buffered, in hand, busy, held, settling, connections."""
+        source, book = self._source, self._book
+        standing = source.standing() if source else Standing(0, 0, connected=False, connections=0)
+        counts = [standing.buffered, book.in_hand, book.busy, book.held, book.settling]
+        return [*counts, standing.connections]
+
+    def _remember_task(self, loop: Any, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = loop.new_task(coro, **options)
+        self._remember(task, coro)
+        return task
+
+
+class Process:
+    """A loop, a host and a source: killed, nothing of them runs any more."""
+
+    def __init__(
+        self, clock: Clock, broker: SimBroker, lane: Lane, job: dict[str, Any], tell: Tell
+    ) -> None:
+        self.loop = SimLoop(clock)
+        self.loop.set_exception_handler(lambda *_: None)  # a real one logs, and goes on
+        self.reporter = SimReporter(tell)
+        self.status: int | None = None  # how it ended, if it did
+        self.source: SimSource | None = None
+        self._broker, self._lane, self._job = broker, lane, job
+        self._main: asyncio.Task[int] | None = None
+        self.host = SimHost(self, job)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether it stands still in the middle of a step."""
+        return self.reporter.frozen
+
+    def start(self) -> None:
+        """Import the module anew and call its function."""
+        path, function = Path(self._job["module"]), self._job["function"]
+        sys.modules.pop(path.stem, None)
+        try:
+            run = load(path, function)
+        except Broken as broken:
+            self.reporter.event(Kind.BROKEN, detail=broken.detail)
+            self.status = host.EXIT_BROKEN
+            return
+        finally:
+            if sys.path and sys.path[0] == str(path.parent):
+                del sys.path[0]
+        self._main = self.loop.create_task(self._life(run), name="main")
+
+    async def connect(self, prefetch: int) -> SimSource:
+        """A consumer of the run's lane."""
+        self.source = await self._broker.connect(self._lane, prefetch=prefetch)
+        return self.source
+
+    async def _life(self, function: StudentFunction) -> int:
+        status = await self.host.run(function)
+        rest = [task for task in self.loop.tasks if not task.done() and task is not self._main]
+        for task in rest:
+            task.cancel()
+        if rest:
+            await asyncio.wait(rest, timeout=PATIENCE_S)
+        return status
+
+    def look(self) -> None:
+        """Notice that the main task has ended, and how."""
+        if self.status is not None or self._main is None or not self._main.done():
+            return
+        if self._main.cancelled():
+            self.broke_down(asyncio.CancelledError())
+        elif (error := self._main.exception()) is not None:
+            if not self.frozen:
+                self.broke_down(error)
+        else:
+            self.status = self._main.result()
+
+    def broke_down(self, error: BaseException) -> None:
+        """Something came out of the loop itself: report it, as the real host does."""
+        path = Path(self._job["module"])
+        if isinstance(error, SystemExit):
+            host.report_exit(self.reporter, error, path)
+        else:
+            text = f"loop: the event loop broke down under the module: {summary(error)}"
+            self.reporter.event(Kind.BROKEN, detail=f"{text}.\n{student_trace(error, path)}")
+        self.status = host.EXIT_BROKEN
+
+    def kill(self) -> None:
+        """SIGKILL, or the end of what ended by itself: the broker loses a consumer."""
+        self.loop.kill()
+        self.reporter.silent = True
+        if self.source is not None and not self.source.closed:
+            self.source.crash()
+
+    def bury(self) -> None:
+        """Throw away what is left."""
+        self.loop.bury()

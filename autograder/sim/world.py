@@ -1,0 +1,355 @@
+"""A world: one run's clock, broker and processes, taken a step at a time by the examiner.
+
+The examiner's scenario lives in another process. Between two of its orders nothing moves here; an
+order moves the world until what was asked for has come about, or until it is clear that it never
+will. So a scenario written for real brokers runs unchanged, and the same seed gives the same history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+from autograder.model import Kind, Wait
+from autograder.sim.broker import SimBroker
+from autograder.sim.clock import Clock
+from autograder.sim.host import Process
+from autograder.sim.loop import Deadlock, Endless, NotSimulated
+from autograder.sim.schedule import Schedule
+from autograder.sim.timing import Timing
+from autograder.sim.walls import Walls
+from autograder.subject.tally import Life, Tally
+
+STILL_S = 2.0
+"""Virtual seconds without any event after which a pool that polls counts as standing still."""
+
+STORM_REPEATS = 100
+"""Takes or handler calls of one message; the same as on a real broker."""
+
+CLOSING_S = 10.0
+"""Virtual seconds that a process has to close its connection in."""
+
+CONFIRMED, EXITED = str(Kind.CONFIRMED), str(Kind.EXITED)
+"""Lines that the examiner notes as its own, beside the subject's events."""
+
+
+@dataclass
+class Stop:
+    """Why the world stands still: it was reached, nothing can move, or time is up."""
+
+    reached: bool = False
+    dead_end: bool = False
+
+
+class World:
+    """One run. `job` is what a real subject would be started with."""
+
+    def __init__(self, job: dict[str, Any], schedule: Schedule, walls: Walls) -> None:
+        self.clock = Clock()
+        self.tally = Tally()
+        self.events: list[list[Any]] = []  # not yet told to the examiner
+        self.refused = ""
+        self._job = job
+        self._timing = Timing(schedule)
+        self._broker = SimBroker(self.clock, schedule)
+        self._lane = self._broker.lane("run")
+        self._process: Process | None = None
+        self._dead: list[Process] = []
+        self._paused = False
+        self._moved_at = 0.0
+        self._changed = True
+        walls.surround(self.clock, self._refuse, seed=schedule.seed)
+
+    # -- orders
+
+    def obey(self, order: Mapping[str, Any]) -> Any:
+        """Carry out one order; returns what there is to answer."""
+        method: Callable[[Mapping[str, Any]], Any] = getattr(self, f"_do_{order['do']}")
+        return method(order)
+
+    def _do_react(self, _: Mapping[str, Any]) -> None:
+        """The time a scenario takes between what it saw and what it does next."""
+        self._let_pass(self._timing.react())
+
+    def _do_spawn(self, order: Mapping[str, Any]) -> None:
+        """A new process."""
+        self._end_process()
+        life = Life(self.tally.life.number + 1, self.tally.deliveries)
+        self.tally.life, self.tally.connections = life, 0
+        job = self._job | {"orders": order["orders"], "stop_first": order["stop_first"]}
+
+        def tell(
+            kind: Kind, message: str, key: str, delivery: int, attempt: int, detail: str
+        ) -> None:
+            self._tell([str(kind), message, key, delivery, attempt, str(detail)])
+            number = self.tally.numbered(life, delivery)
+            self.tally.tell(life, kind, message, number, detail)
+
+        self._paused = False
+        self._process = Process(self.clock, self._broker, self._lane, job, tell)
+        self._process.start()
+        self._notice_the_end()
+
+    def _do_publish(self, order: Mapping[str, Any]) -> None:
+        """Publish, and wait for the confirmations."""
+        messages = [
+            SimpleNamespace(id=name, key=key, body=body.encode("latin-1"), headers=headers)
+            for name, key, body, headers in order["messages"]
+        ]
+        left = len(messages)
+
+        def confirmed(name: str) -> None:
+            nonlocal left
+            left -= 1
+            self._tell([CONFIRMED, name, "", 0, 0, ""])
+
+        self._broker.send(self._lane, messages, confirmed)
+        self._run(lambda: not left)
+
+    def _do_until(self, order: Mapping[str, Any]) -> str:
+        """Move until all conditions hold, or it is clear why they will not."""
+        conditions, timeout_s = order["conditions"], order["timeout_s"]
+        self._moved_at = max(self._moved_at, self.clock.now)
+        why: Wait | None = None
+
+        def decided() -> bool:
+            nonlocal why
+            if "reconnected" in conditions:
+                self._sync()
+            if self._changed and self.tally.holds(conditions):
+                why = Wait.MET
+            else:
+                why = self._why_not(conditions, timeout_s, dead_end=False)
+            self._changed = False
+            return why is not None
+
+        self._sync()
+        self._changed = True
+        stop = self._run(decided, within_s=None)
+        if why is None and stop.dead_end and not decided():
+            why = self._why_not(conditions, timeout_s, dead_end=True) or Wait.LATE
+        return str(why or Wait.LATE)
+
+    def _do_order(self, order: Mapping[str, Any]) -> None:
+        """What the host itself carries out: gates and break points."""
+        if self._process is not None:
+            self._process.host.obey(dict(order["order"]))
+
+    def _do_stop(self, _: Mapping[str, Any]) -> None:
+        """SIGTERM, and on until the stop is in force."""
+        self._soon(lambda process: process.host.ask_to_stop())
+        self._run(lambda: self.tally.life.stopped or self.tally.life.returned)
+
+    def _do_called(self, _: Mapping[str, Any]) -> None:
+        """On until the student's function was called."""
+        self._run(lambda: self.tally.life.called)
+
+    def _do_cancel(self, _: Mapping[str, Any]) -> None:
+        """Cancel the student's call."""
+        self._soon(lambda process: process.host.obey({"do": "cancel"}))
+
+    def _do_kill(self, _: Mapping[str, Any]) -> None:
+        """SIGKILL."""
+        self._end_process()
+
+    def _do_close(self, _: Mapping[str, Any]) -> None:
+        """Let a process whose function came back close its connection."""
+        self._run(lambda: False, within_s=CLOSING_S)
+
+    def _do_pause(self, _: Mapping[str, Any]) -> None:
+        """SIGSTOP."""
+        self._paused = True
+
+    def _do_resume(self, _: Mapping[str, Any]) -> None:
+        """SIGCONT. What stands still in the middle of a step cannot go on here."""
+        if self._process is not None and self._process.frozen:
+            self._remember_refusal("going on after a break point")
+        self._paused = False
+        self._moved_at = self.clock.now
+
+    def _do_cut(self, _: Mapping[str, Any]) -> None:
+        """Break the subject's connection."""
+        self._sync()
+        self.tally.connections_at_cut = self.tally.connections
+        self._broker.cut(self._lane)
+
+    def _do_state(self, _: Mapping[str, Any]) -> list[int]:
+        """The broker's counts."""
+        state = self._broker.channel(self._lane).state()
+        return [state.waiting, state.unsettled, state.settled, state.redelivered]
+
+    def end(self) -> None:
+        """The run is over: throw the processes away."""
+        self._end_process()
+        for process in self._dead:
+            process.bury()
+        self._dead.clear()
+
+    # -- moving
+
+    def _run(self, done: Callable[[], bool], within_s: float | None = None) -> Stop:
+        """Move until `done`, a dead end, or (virtual) time is up. Looks after every single step."""
+        stop, end = Stop(), None if within_s is None else self.clock.now + within_s
+
+        def look() -> bool:
+            self._notice_the_end()
+            stop.reached = done()
+            over = end is not None and self.clock.now >= end
+            return stop.reached or over or bool(self.refused) or not self._runs
+
+        if not look():
+            self._turn(look, stop)
+        while not (stop.reached or stop.dead_end or self.refused):
+            if self._runs:
+                if end is not None and self.clock.now >= end:
+                    break
+                self._turn(look, stop)
+                continue
+            # nobody is there to run: only the broker's time goes by
+            if (end is not None and self.clock.now >= end) or not self.clock.jump():
+                stop.dead_end = True
+                stop.reached = done()
+                break
+            self.clock.call_due()
+            stop.reached = done()
+        return stop
+
+    @property
+    def _runs(self) -> bool:
+        process = self._process
+        return process is not None and not (
+            self._paused or process.frozen or process.status is not None
+        )
+
+    def _turn(self, look: Callable[[], bool], stop: Stop) -> None:
+        """Run the process's loop until somebody says stop, or it cannot go on."""
+        process = self._process
+        if process is None or not self._runs:
+            return
+        process.loop.after_step = look
+        try:
+            process.loop.run_forever()
+        except Deadlock:
+            stop.dead_end = True
+        except Endless:
+            stop.dead_end = True
+        except BaseException as error:  # noqa: BLE001 - whatever a student's task lets out of the loop
+            if not process.frozen:
+                process.broke_down(error)
+            look()
+
+    def _let_pass(self, seconds: float) -> None:
+        if seconds:
+            over = False
+
+            def pass_over() -> None:
+                nonlocal over
+                over = True
+
+            self.clock.call_later(seconds, pass_over)
+            self._run(lambda: over)
+
+    def _soon(self, do: Callable[[Process], None]) -> None:
+        """Have something done by the process's own loop, in its next turn."""
+        process = self._process
+        if process is None or process.status is not None:
+            return
+        done = False
+
+        def it() -> None:
+            nonlocal done
+            done = True
+            do(process)
+
+        process.loop.call_soon(it)
+        self._run(lambda: done)
+
+    # -- watching
+
+    def _tell(self, line: list[Any]) -> None:
+        self.events.append([self.clock.now, *line])
+        self._moved_at = self.clock.now
+        self._changed = True
+
+    def _sync(self) -> None:
+        """Take note of how often the source has connected."""
+        connections = self.figures()[-1]
+        if connections != self.tally.connections:
+            self.tally.connections = connections
+            self._changed = True
+
+    def figures(self) -> list[int]:
+        """What a heartbeat would say now."""
+        if self._process is None or self._process.status is not None:
+            return [0, 0, 0, 0, 0, self.tally.connections]
+        return self._process.host.figures()
+
+    def _why_not(
+        self, conditions: Mapping[str, int | bool], timeout_s: float, *, dead_end: bool
+    ) -> Wait | None:
+        """The reason to give up, or None to go on: the examiner's rules for real brokers."""
+        tally, life = self.tally, self.tally.life
+        if life.broken or life.gone or (life.returned and "exited" not in conditions):
+            return Wait.ENDED
+        if tally.most_repeats > STORM_REPEATS:
+            return Wait.STORM
+        still_s = self.clock.now - self._moved_at
+        if not dead_end and still_s <= min(STILL_S, timeout_s):
+            return None
+        late = Wait.LATE if dead_end or still_s > timeout_s else None
+        if self._paused or life.at_break or not life.called:
+            return late
+        return self._standstill(conditions) or late
+
+    def _standstill(self, conditions: Mapping[str, int | bool]) -> Wait | None:
+        """What kind of standing still this is, after a while without events; None for none."""
+        buffered, in_hand, busy, held, settling, _ = self.figures()
+        if busy != held or settling:
+            return None
+        ending = "returned" in conditions or "exited" in conditions
+        if (buffered or in_hand or "returned" in conditions) and "reconnected" not in conditions:
+            return Wait.STALLED
+        if in_hand or buffered or ending:
+            return None
+        state = self._broker.channel(self._lane).state()
+        return Wait.DRAINED if state.waiting <= 0 and state.unsettled <= 0 else None
+
+    def _notice_the_end(self) -> None:
+        """When the process has ended by itself, the broker loses its consumer, and all is told."""
+        process = self._process
+        if process is None or self.tally.life.gone:
+            return
+        process.look()
+        self.refused = self.refused or process.loop.refused
+        if process.status is not None:
+            self._bring_to_an_end(process, f"status {process.status}")
+
+    def _end_process(self) -> None:
+        """Make sure that no process lives; whatever it left unsettled comes back."""
+        process = self._process
+        if process is None:
+            return
+        if not self.tally.life.gone:
+            self._bring_to_an_end(process, "signal SIGKILL")
+        self._process = None
+        self._paused = False
+        self._broker.channel(self._lane).expire()
+
+    def _bring_to_an_end(self, process: Process, how: str) -> None:
+        process.kill()
+        self._dead.append(process)
+        self.tally.end(self.tally.life)
+        self._tell([EXITED, "", "", 0, 0, how])
+
+    # -- what is not there
+
+    def _refuse(self, what: str) -> NoReturn:
+        self._remember_refusal(what)
+        raise NotSimulated(
+            f"The simulation has no {what}: this program is then graded on a real broker only."
+        )
+
+    def _remember_refusal(self, what: str) -> None:
+        self.refused = self.refused or what
