@@ -11,7 +11,9 @@ import re
 import shutil
 from functools import cache
 
-_OURS = re.compile(r"(?<![\w/.`-])(?<!uv run )ackademy(?= (?:author|brokers|check|docs|doctor|hint|lesson|list)\b)")
+_OURS = re.compile(
+    r"(?<![\w/.`-])(?<!uv run )ackademy(?= (?:author|brokers|check|docs|doctor|hint|lesson|list)\b)"
+)
 
 
 def typed(text: str) -> str:
