@@ -62,7 +62,7 @@ def collect(root: Path, say: Callable[[str], None]) -> Site:
     docs = [_document(file, root, files, say) for file in sorted((root / DOCS).rglob("*.md"))]
     generated = [
         Page(each.uri, each.source, each.title, each.body)
-        for each in reference.references(exercises)
+        for each in reference.references(exercises, root)
     ]
     pages = [*docs, *lessons, *statements, *generated]
     facts = {"lessons": _course(lessons, statements)}

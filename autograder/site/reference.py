@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import typer.main
@@ -28,7 +31,7 @@ class Reference:
     front: dict[str, Any] = field(default_factory=dict)
 
 
-def references(exercises: Sequence[Exercise]) -> list[Reference]:
+def references(exercises: Sequence[Exercise], root: Path) -> list[Reference]:
     """All of them."""
     return [
         Reference("reference/commands.md", "Commands", "autograder/cli/commands.py", command_page()),
@@ -47,7 +50,38 @@ def references(exercises: Sequence[Exercise]) -> list[Reference]:
             "reference/report.md", "The report as JSON", "autograder/report/grade.schema.json",
             report_page(),
         ),
+        Reference(
+            "reference/package.md", "The package, layer by layer", "pyproject.toml",
+            package_page(root),
+        ),
     ]  # fmt: skip
+
+
+def package_page(root: Path) -> str:
+    """The package, layer by layer: from the contract that import-linter enforces and docstrings."""
+    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    layers = next(each["layers"] for each in contracts if each["type"] == "layers")
+    parts = [
+        "# The package, layer by layer",
+        (
+            "A run becomes a history, a check makes a verdict of it, a grade collects verdicts, a report "
+            "draws it. Each layer may use those below it, never those above, nor its neighbours; "
+            "import-linter keeps it so. [The decisions](/docs/adr/README.md) say why."
+        ),
+        "| part | what it is for |\n|---|---|",
+    ]
+    for layer in layers:
+        for name in layer.split(" | "):
+            file = _file_of(root / "autograder" / name.strip())
+            told = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+            link = f"[`{name.strip()}`](/{file.relative_to(root).as_posix()})"
+            parts[-1] += f"\n| {link} | {_cell(told.partition(chr(10) * 2)[0])} |"
+    return "\n\n".join(parts)
+
+
+def _file_of(part: Path) -> Path:
+    return part / "__init__.py" if part.is_dir() else part.with_suffix(".py")
 
 
 def command_page() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from autograder.report import json_report
 from autograder.site import execution, pages, reference
 from autograder.tests.authoring import course
 
+ROOT = Path(__file__).parents[3]
 LESSON = """---
 title: {title}
 description: D.
@@ -40,7 +42,12 @@ def root(tmp_path, monkeypatch):
     """A course with one exercise, and executions that only pretend."""
     exercise = course.write(tmp_path)
     (exercise.folder / "README.md").write_text("# An exercise\n\nDo it.\n")
-    (tmp_path / "docs" / "learn").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text(
+        '[[tool.importlinter.contracts]]\ntype = "layers"\nlayers = []\n'
+    )
+    (tmp_path / "docs" / "adr").mkdir(parents=True)
+    (tmp_path / "docs" / "adr" / "README.md").write_text("# Decisions\n")
+    (tmp_path / "docs" / "learn").mkdir()
     (tmp_path / "docs" / "index.md").write_text("# Home\n\n{{ lessons }}\n")
     (tmp_path / "docs" / "learn" / "start.md").write_text("---\norder: 1\n---\n\n# Start\n")
 
@@ -157,6 +164,13 @@ def test_every_field_of_the_report_is_told():
     page = reference.report_page()
     for name in json_report.schema()["properties"]:
         assert f"| `{name}` |" in page
+
+
+def test_every_part_of_the_package_has_its_layer():
+    page = reference.package_page(ROOT)
+    parts = {file.stem for file in (ROOT / "autograder").iterdir() if file.suffix in {".py", ""}}
+    for name in parts - {"__init__", "__pycache__"}:
+        assert f"[`{name}`]" in page
 
 
 def test_a_page_says_where_it_comes_from():
