@@ -37,7 +37,7 @@ def verify(
             f"solutions/{exercise.path} is not here: only the full edition can be verified.",
             next_command=f"ackademy check {exercise.path}",
         )
-    engines = tuple(engines or (engine for engine in exercise.engines if engine != "sim"))
+    engines = tuple(engines or exercise.engines)
     findings = folders.inspect(exercise)
     session = _Session(grade, acquire, jobs, on_progress)
     with tempfile.TemporaryDirectory(prefix="ackademy-verify-") as workshop:

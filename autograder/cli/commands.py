@@ -31,7 +31,7 @@ ExerciseName = Annotated[
     str | None,
     typer.Argument(metavar="EXERCISE", help="Any unique part of its path: worker_pool, 03/01."),
 ]
-EngineName = Annotated[str | None, typer.Option("--engine", help="nats, rabbitmq or kafka.")]
+EngineName = Annotated[str | None, typer.Option("--engine", help="sim, nats, rabbitmq or kafka.")]
 EngineNames = Annotated[
     list[str] | None, typer.Option("--engine", help="May be given again. Default: all it has.")
 ]

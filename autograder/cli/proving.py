@@ -18,7 +18,6 @@ from autograder.cli.failures import say
 from autograder.cli.output import Out
 from autograder.model import Exercise, UsageError
 from autograder.report.files import write_text
-from autograder.report.words import gradable_engines
 
 _WORST_FIRST = (3, 1, 4, 0)  # our fault hides what else is true; a finding weighs more than a doubt
 
@@ -115,7 +114,7 @@ def _exercises(path: str | None) -> list[Exercise]:
 def _engines(exercise: Exercise, wanted: Sequence[str]) -> list[str]:
     """The engines asked for, each one that the exercise has, or all it has."""
     if not wanted:
-        return gradable_engines(exercise)
+        return list(exercise.engines)
     return [checking.engine_of(exercise, engine) for engine in dict.fromkeys(wanted)]
 
 

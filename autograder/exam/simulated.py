@@ -37,6 +37,9 @@ CPU_S = 600
 """Processor time of one child, which serves hundreds of exams."""
 
 
+_OF_MESSAGES = ("taken", "started", "finished", "settled")
+
+
 class NotSimulatedError(Exception):
     """The scenario or the submission needs what the simulation has not: a real broker decides."""
 
@@ -136,20 +139,28 @@ class SimExam(Exam):
         schedule: Schedule,
         test: str = "",
         exercise: str = "",
-        function: str = "",
+        share: int = 1,
     ) -> None:
+        """With a `share` of n, scenarios get one message of each n that they ask for."""
         super().__init__(
             engine=SimEngine(),  # type: ignore[arg-type]  # nobody asks it for more than its name
             zygote=None,  # type: ignore[arg-type]  # the child has it
             submission=Path(),
-            function=function,
+            function="",
             seed=schedule.seed,
             test=test,
             exercise=exercise,
         )
         self.child = child
         self.schedule = schedule
+        self.share = share
         self._nonces = random.Random(f"nonce {exercise} {test} {schedule.seed}")  # noqa: S311 - repeatable
+
+    def messages(
+        self, count: int, *, keys: int = 0, body: bytes | None = None, **work: Any
+    ) -> list[Order]:
+        """Orders as in any exam; fewer of them, where a smaller run is looked for."""
+        return super().messages(-(-count // self.share), keys=keys, body=body, **work)
 
     def _nonce(self) -> str:
         return f"{self._nonces.getrandbits(24):06x}"
@@ -305,6 +316,13 @@ class SimRun(Run):
     async def until(self, *, timeout_s: float = 10, **conditions: int | bool) -> None:
         """Move the world until all conditions hold; see `autograder.exam.waiting`."""
         check_names(self, conditions)
+        if self._exam.share > 1:  # no more of them than there are
+            there = len(self._keys)
+            conditions |= {
+                name: min(wanted, there)
+                for name, wanted in conditions.items()
+                if name in _OF_MESSAGES
+            }
         answer = await self._do("until", conditions=conditions, timeout_s=timeout_s)
         why = Wait(answer)
         self.recorder.note(Kind.EXPECTED, detail_of(self, why, conditions))

@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]  # scenarios done, scenarios planned
 
 
 @dataclass
-class _Collected:
+class Collected:
     """What has been judged so far: all there is when somebody presses Ctrl-C."""
 
     judged: list[verdicts.Judged] = field(default_factory=list)
@@ -56,14 +56,28 @@ def grade(
     that has one. `stop_early` spares later seeds once a guarantee has failed. Ctrl-C yields what
     was judged so far, as a grade that is not complete.
 
+    On `sim` there is no server, and no seeds (an empty tuple) means as many as fit into a moment:
+    see `autograder.grading.simulated`.
+
     Raises `UsageError` for a submission that is no file and `GraderError` for a fault of ours.
     """
+    if engine == "sim":
+        from autograder.grading.simulated import simulate  # noqa: PLC0415 - others never need it
+
+        return simulate(
+            exercise,
+            submission,
+            seeds=seeds,
+            tests=tests,
+            stop_early=stop_early,
+            on_progress=on_progress,
+        )
     began, started_at = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
     data = submissions.read(exercise, submission)
     problem = submissions.problem_of(data, submission)
-    scenarios = load_scenarios(tests or _tests_of(exercise))
-    collected = _Collected()
-    with _machine_faults_are_ours(), ExitStack() as stack:
+    scenarios = load_scenarios(tests or tests_of(exercise))
+    collected = Collected()
+    with machine_faults_are_ours(), ExitStack() as stack:
         zygote = stack.enter_context(Zygote(engine, isolation_kind=isolation_here()))
         if server is None:
             server = stack.enter_context(brokers.acquire(engine, provider))
@@ -85,9 +99,9 @@ def grade(
         broker_version=server.version,
         isolation=zygote.isolation,
         seeds=tuple(collected.seeds),
-        results=_results(exercise, scenarios, collected, problem),
+        results=results_of(exercise, scenarios, collected, problem),
         problem=problem,
-        notices=_notices(server, zygote, collected),
+        notices=notices_of(zygote, *server.notices, *collected.notices),
         output=collected.output,
         duration_s=time.monotonic() - began,
         started_at=started_at,
@@ -97,7 +111,8 @@ def grade(
 
 
 @contextmanager
-def _machine_faults_are_ours() -> Iterator[None]:
+def machine_faults_are_ours() -> Iterator[None]:
+    """What the system refuses us is a fault of ours."""
     try:
         yield
     except OSError as error:
@@ -115,17 +130,17 @@ class _Plan:
     stop_early: bool
     on_progress: Progress | None
 
-    async def carry_out(self, server: Server, zygote: Zygote, collected: _Collected) -> None:
+    async def carry_out(self, server: Server, zygote: Zygote, collected: Collected) -> None:
         """The first seed alone, then the others together: most mistakes show at once."""
         async with open_session(self.exercise, server, zygote) as session:
             for seeds in (self.seeds[:1], self.seeds[1:]):
-                if not seeds or (self.stop_early and _has_failed(collected)):
+                if not seeds or (self.stop_early and has_failed(collected.judged)):
                     continue
                 await self._wave(session, seeds, collected)
                 collected.seeds.extend(seeds)
         collected.complete = True
 
-    async def _wave(self, session: Session, seeds: Sequence[int], collected: _Collected) -> None:
+    async def _wave(self, session: Session, seeds: Sequence[int], collected: Collected) -> None:
         limit = asyncio.Semaphore(AT_ONCE)
         planned = len(self.scenarios) * len(self.seeds)
 
@@ -144,10 +159,10 @@ class _Plan:
                     for scenario in self.scenarios:
                         group.create_task(one(scenario, seed))
         except ExceptionGroup as group:
-            raise _root(group) from None
+            raise root_of(group) from None
 
 
-def _root(group: ExceptionGroup[Exception]) -> Exception:
+def root_of(group: ExceptionGroup[Exception]) -> Exception:
     """The one of several faults of ours that explains the others: a bug before a broker's end."""
     ours, bugs = group.split((GraderError, OSError))
     error: Exception = bugs or ours or group
@@ -164,20 +179,20 @@ def _machine_fault(error: BaseException) -> GraderError:
     )
 
 
-def _has_failed(collected: _Collected) -> bool:
+def has_failed(judged: Sequence[verdicts.Judged]) -> bool:
+    """Whether any guarantee was seen broken."""
     return any(
-        verdict.status is Status.FAIL
-        for judged in collected.judged
-        for verdict in judged.verdicts.values()
+        verdict.status is Status.FAIL for each in judged for verdict in each.verdicts.values()
     )
 
 
-def _tests_of(exercise: Exercise) -> Path:
+def tests_of(exercise: Exercise) -> Path:
+    """The hidden tests; the visible ones in the student edition."""
     return exercise.hidden_tests if exercise.hidden_tests.is_file() else exercise.visible_tests
 
 
-def _results(
-    exercise: Exercise, scenarios: list[Scenario], collected: _Collected, problem: Problem | None
+def results_of(
+    exercise: Exercise, scenarios: list[Scenario], collected: Collected, problem: Problem | None
 ) -> tuple[Result, ...]:
     """Results of what these scenarios can judge; a submission nobody could run kept no promise.
 
@@ -193,11 +208,12 @@ def _results(
     return tuple(Result(each.guarantee, each.sentence, each.points, broken, 0) for each in found)
 
 
-def _notices(server: Server, zygote: Zygote, collected: _Collected) -> tuple[str, ...]:
-    notices = [*server.notices, *collected.notices]
+def notices_of(zygote: Zygote, *others: str) -> tuple[str, ...]:
+    """What a report says once, each sentence once; that there are no walls, too."""
+    notices = list(others)
     if zygote.isolation == "plain":
         notices.append(
-            "No isolation: this system has no Landlock, or ACKADEMY_ISOLATION=plain is set. The "
+            "No isolation: this system has no Landlock, or ACKADEMYISOLATION=plain is set. The "
             "module could read every file that you can. Grade only code you trust here."
         )
     return tuple(dict.fromkeys(notices))

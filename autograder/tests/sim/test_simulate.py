@@ -1,0 +1,110 @@
+"""Grading in the simulation: what it finds, how small it makes it, and what it leaves to others."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from autograder import catalog
+from autograder.authoring import submissions
+from autograder.grading import grade
+from autograder.grading.simulated import LEAST_SEEDS
+from autograder.model import Exercise, Kind, Status
+
+EXERCISE = catalog.find("worker_pool", catalog.course_root())
+needs_solutions = pytest.mark.skipif(
+    not EXERCISE.solution_folder.is_dir(), reason="the student edition has no solutions"
+)
+
+
+@pytest.fixture
+def programs(tmp_path: Path):
+    found, _ = submissions.collect(EXERCISE, tmp_path)
+    return {each.name: each for each in found}
+
+
+def simulated(exercise: Exercise, submission: Path, **options):
+    options = {"seeds": ()} | options
+    return grade(exercise, submission, engine="sim", **options)
+
+
+def failing(done):
+    return {each.guarantee for each in done.results if each.verdict.status is Status.FAIL}
+
+
+@needs_solutions
+def test_a_right_program_passes_on_every_manner(programs):
+    done = simulated(EXERCISE, EXERCISE.reference)
+    assert done.status is Status.PASS, [each.verdict for each in done.results]
+    assert (done.engine, done.provider, done.points) == ("sim", "simulation", done.points_possible)
+    assert len(done.seeds) >= LEAST_SEEDS
+    assert done.seeds == tuple(range(1, len(done.seeds) + 1))
+
+
+@needs_solutions
+@pytest.mark.parametrize(
+    "name", ["unbounded_queue", "ack_on_receipt", "waves", "stop_cancels_handlers"]
+)
+def test_a_wrong_program_dies_by_its_guarantee_in_a_small_run(programs, name):
+    mutant = programs[f"mutants/{name}"]
+    small = simulated(EXERCISE, mutant.file)
+    assert set(mutant.caught_by) <= failing(small)
+    [found] = [each for each in small.results if each.guarantee == mutant.caught_by[0]]
+    assert found.history is not None
+    published = len(found.history.of(Kind.PUBLISHED))
+    whole = found.history.workers * 100
+    assert len(found.history.events) < whole
+    assert published <= 40
+
+
+@needs_solutions
+def test_it_says_the_same_every_time(programs):
+    mutant = programs["mutants/slot_given_back_twice"].file
+    grades = [simulated(EXERCISE, mutant) for _ in range(2)]
+    told = [[(r.guarantee, r.verdict, r.test, r.seed) for r in each.results] for each in grades]
+    assert told[0] == told[1]
+    assert grades[0].seeds == grades[1].seeds
+
+
+@needs_solutions
+def test_seeds_that_were_asked_for_are_all_there_is(programs):
+    done = simulated(EXERCISE, EXERCISE.reference, seeds=(4, 9))
+    assert done.seeds == (4, 9)
+    assert {each.histories > 0 for each in done.results} == {True}
+
+
+def test_the_skeleton_fails_at_once():
+    done = simulated(EXERCISE, EXERCISE.skeleton, tests=EXERCISE.visible_tests)
+    assert done.status is Status.FAIL
+    assert done.seeds == (1,)
+
+
+def test_what_is_not_simulated_is_left_to_a_real_broker(tmp_path):
+    sleeper = tmp_path / "worker_pool.py"
+    sleeper.write_text(
+        "import time\nasync def run(source, handle, *, workers, stop):\n    time.sleep(1)\n"
+    )
+    done = simulated(EXERCISE, sleeper, tests=EXERCISE.visible_tests)
+    assert done.status is Status.INCONCLUSIVE
+    assert all("the simulation has no time.sleep" in each for each in done.notices)
+
+
+def test_an_endless_loop_is_a_verdict_in_time(tmp_path):
+    spinner = tmp_path / "worker_pool.py"
+    spinner.write_text(
+        "async def run(source, handle, *, workers, stop):\n    while True:\n        pass\n"
+    )
+    began = time.monotonic()
+    done = simulated(EXERCISE, spinner, tests=EXERCISE.visible_tests)
+    assert time.monotonic() - began < EXERCISE.timeout_s
+    assert done.status is Status.FAIL
+
+
+def test_a_module_that_does_not_load_is_a_problem_not_a_verdict(tmp_path):
+    broken = tmp_path / "worker_pool.py"
+    broken.write_text("def run(:\n")
+    done = simulated(EXERCISE, broken, tests=EXERCISE.visible_tests)
+    assert done.problem is not None
+    assert done.problem.code == "syntax"
