@@ -44,20 +44,35 @@ def up(engine: str, patience: Patience) -> Server:
     for image in _compose("config", "--images", engine).split():
         container_start.ensure_image(found, image, patience)
     patience.limit(_UP_TIMEOUT_S)
-    _compose("up", "--detach", "--wait", "--no-deps", engine, explain=engine)
-    return answered(service, patience)
+    # without --wait: that would look every few seconds, and we look ten times a second
+    _compose("up", "--detach", "--no-deps", engine, explain=engine)
+    return answered(service, patience, endpoint=found.endpoint)
 
 
-def answered(service: Service, patience: Patience) -> Server:
-    """The service, once it answers; a Kafka that is asked for the first time takes a second."""
+def answered(service: Service, patience: Patience, *, endpoint: str = "") -> Server:
+    """The service, once it answers; a Kafka that is asked for the first time takes a second.
+
+    With `endpoint`, that of the engine, a container that ends is an end of waiting, too.
+    """
     while True:
         try:
             return service.server()
         except NotReadyError as error:
+            if endpoint and (ended := _exit_code(endpoint, service.engine)):
+                raise _not_ready(service.engine, f"it stopped (exit code {ended})") from error
             try:
                 patience.wait(0.1)
             except TimeoutError:
                 raise _not_ready(service.engine, str(error)) from error
+
+
+def _exit_code(endpoint: str, engine: str) -> str:
+    """How the container of a service has ended; empty while it runs."""
+    for _, (container, _created) in containers_of(endpoint, [engine]):
+        state = container_engine.state(endpoint, container)
+        if state and not state.get("Running"):
+            return str(state.get("ExitCode"))
+    return ""
 
 
 def down(engines: Iterable[str] | None = None) -> list[str]:

@@ -180,7 +180,9 @@ class TestServices:
         text = FILE.read_text().replace('"/etc/nats/ackademy.conf"]', '"/none.conf"]')
         (tmp_path / "docker-compose.yml").write_text(text)
         monkeypatch.chdir(tmp_path)
-        with pytest.raises(GraderError, match="nats did not get ready") as raised:
+        with pytest.raises(
+            GraderError, match=r"did not get ready: it stopped \(exit code 1\)"
+        ) as raised:
             brokers.up(["nats"], "compose")
         assert "/none.conf" in raised.value.sentence
         brokers.down(["nats"])
