@@ -74,7 +74,7 @@ def package_page(root: Path) -> str:
     for layer in layers:
         for name in layer.split(" | "):
             file = _file_of(root / "autograder" / name.strip())
-            told = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+            told = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "Its tests."
             link = f"[`{name.strip()}`](/{file.relative_to(root).as_posix()})"
             parts[-1] += f"\n| {link} | {_cell(told.partition(chr(10) * 2)[0])} |"
     return "\n\n".join(parts)
