@@ -239,8 +239,12 @@ def _unfit(endpoint: str) -> Missing | None:
     return Missing(
         f"the chosen container engine is {endpoint}, and only an engine of this machine, "
         "without TLS, can serve a check: its servers listen on this machine's loopback",
-        "unset DOCKER_HOST" if os.environ.get("DOCKER_HOST") else "docker context use default",
+        _choose_no_more(),
     )
+
+
+def _choose_no_more() -> str:
+    return "unset DOCKER_HOST" if os.environ.get("DOCKER_HOST") else "docker context use default"
 
 
 def _why_none(refusals: list[OSError], chosen: str) -> Missing:
@@ -251,11 +255,12 @@ def _why_none(refusals: list[OSError], chosen: str) -> Missing:
                 "you may not use the container engine: its socket belongs to others",
                 "sudo usermod -aG docker $USER && newgrp docker",
             )
-    if shutil.which("docker"):
-        where = f" at {chosen}" if chosen else ""
+    if chosen:
         return Missing(
-            f"Docker is installed, but its engine is not running{where}", _start_docker()
+            f"no container engine answers at {chosen}, which was chosen", _choose_no_more()
         )
+    if shutil.which("docker"):
+        return Missing("Docker is installed, but its engine is not running", _start_docker())
     if shutil.which("podman"):
         return Missing(
             "Podman is installed, but its socket is not active",

@@ -132,6 +132,14 @@ def test_an_engine_that_does_not_run(bare):
     assert found.next_command
 
 
+def test_a_chosen_engine_that_does_not_answer_is_not_quietly_replaced(bare, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{bare}/gone.sock")
+    found = container_engine.find()
+    assert isinstance(found, Missing)
+    assert f"no container engine answers at unix://{bare}/gone.sock" in found.sentence
+    assert found.next_command == "unset DOCKER_HOST"
+
+
 def test_an_engine_that_is_for_others(bare, monkeypatch):
     def refuse(endpoint, timeout_s):
         raise PermissionError(13, "Permission denied")
