@@ -18,6 +18,10 @@ _LINK = re.compile(r"(?<!\!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _OUTSIDE = re.compile(r"^(?:[a-z][a-z0-9+.-]*:|#)", re.IGNORECASE)
 
 
+WITHHELD = "solutions"
+"""The folder that the student edition lacks."""
+
+
 class Links:
     """Rewrites links. `pages` maps files of the repository to pages of the site."""
 
@@ -32,28 +36,29 @@ class Links:
         Raises `UsageError`, naming the link, for one that leads to nothing.
         """
         parts = re.split(r"(^ *```.*?^ *```$)", markdown, flags=re.MULTILINE | re.DOTALL)
-        return "".join(
-            # a link's own text may be code: only fences are cut out for good
-            part
-            for part in self._rewritten(parts, source, page)
-        )
+        return "".join(self._rewritten(parts, source, page))
 
     def _rewritten(self, parts: list[str], source: str, page: str) -> Iterator[str]:
         for part in parts:
             if part.lstrip().startswith("```"):
                 yield part
             else:
-                yield _LINK.sub(
-                    lambda found: f"[{found[1]}]({self._target(found[2], source, page)})", part
-                )
+                yield _LINK.sub(lambda found: self._link(found, source, page), part)
+
+    def _link(self, found: re.Match[str], source: str, page: str) -> str:
+        target = self._target(found[2], source, page)
+        return f"[{found[1]}]({target})" if target else found[1]
 
     def _target(self, link: str, source: str, page: str) -> str:
+        """Where the link leads on the site; empty if it leads to what this edition withholds."""
         if _OUTSIDE.match(link):
             return link
         path, hash_, anchor = link.partition("#")
         base = "" if path.startswith("/") else posixpath.dirname(source)
         file = posixpath.normpath(posixpath.join(base, path.lstrip("/")))
         target = self._pages.get(file) or self._pages.get(f"{file}/README.md")
+        if target is None and file.startswith(WITHHELD) and not (self._root / WITHHELD).is_dir():
+            return ""
         if target is None:
             target = self._shown(file, f"{source}: the link to {link}")
         return posixpath.relpath(target, posixpath.dirname(page) or ".") + hash_ + anchor

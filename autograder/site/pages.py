@@ -14,11 +14,16 @@ import yaml
 from autograder import __version__, catalog
 from autograder.model import Exercise
 from autograder.site import execution, notebooks, reference, render
-from autograder.site.links import Links, shown
+from autograder.site.links import WITHHELD, Links, shown
 from autograder.site.notebooks import Notebook, front_matter, wrong
 
 DOCS = "docs"
 SECTIONS = (("learn", "Learn"), ("teach", "Teach"), ("write", "Write"))
+
+_WITHHELD = (
+    "This page is made with the solutions, and your edition has none: that is what makes it the "
+    "student edition. A full copy of the course has the page."
+)
 
 
 @dataclass
@@ -147,7 +152,9 @@ def _document(file: Path, root: Path, files: dict[str, str], say: Callable[[str]
     source = file.relative_to(root).as_posix()
     front, body = front_matter(file.read_text(encoding="utf-8"), source)
     stamp: Mapping[str, str] | None = None
-    if front.get("execute"):
+    if front.get("withheld") and not (root / WITHHELD).is_dir():
+        body = f"# {front['title']}\n\n{_WITHHELD}"
+    elif front.get("execute"):
         notebook = notebooks.read(file, root)
         cells, stamp = _executed(notebook, root, say)
         body = render.to_markdown(notebook, cells, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,24 @@ def test_what_was_not_executed_never_becomes_a_page(root, monkeypatch):
     monkeypatch.setattr(execution, "executed", lambda *_: hollow)
     with pytest.raises(Exception, match="have not been executed"):
         collected(root)
+
+
+def test_the_student_edition_has_a_site_too(root):
+    (root / "docs" / "learn" / "report.md").write_text(
+        "---\ntitle: A report\nexecute: true\nwithheld: true\n---\n\n# A report\n\n```python\n1\n```\n"
+    )
+    name = catalog.names(root)[0]
+    start = root / "docs" / "learn" / "start.md"
+    start.write_text(f"# Start\n\nSee [the tests](../../solutions/{name}/test_hidden.py).\n")
+    full = {page.uri: page for page in collected(root).pages}
+    assert "[the tests](../source/solutions/" in full["learn/start.md"].body
+    assert full["learn/report.md"].stamp is not None
+
+    shutil.rmtree(root / "solutions")
+    student = {page.uri: page for page in collected(root).pages}
+    assert "See the tests." in student["learn/start.md"].body
+    assert "student edition" in student["learn/report.md"].body
+    assert not any(uri.startswith("source/solutions") for uri in student)
 
 
 def test_kept_outputs_are_refused(root):
