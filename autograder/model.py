@@ -255,6 +255,7 @@ class Result:
     test: str = ""  # the scenario and seed the verdict comes from
     seed: int = 0
     history: History | None = field(default=None, repr=False, compare=False)
+    replay: str = ""  # the name of the simulated run it comes from, if it does
 
     @property
     def awarded(self) -> int:

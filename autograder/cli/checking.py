@@ -64,12 +64,12 @@ def check(order: Order) -> int:
     Raises `UsageError` before anything is started, `GraderError` for faults of ours.
     """
     root = catalog.course_root()
-    exercise = _exercise(root, order.exercise)
+    exercise = exercise_of(root, order.exercise)
     engine = engine_of(exercise, order.engine)
     simulated = _simulated_first(exercise, order)
     require_writable(order.json_file, f"ackademy check {exercise.path} --json")
     require_writable(order.html_file, f"ackademy check {exercise.path} --html")
-    tests = _tests(exercise, visible=order.visible)
+    tests = tests_of(exercise, visible=order.visible)
 
     def grade(engine: str) -> Grade:
         with _shown(f"{exercise.path} on {engine}") as on_progress:
@@ -136,7 +136,8 @@ def _write(done: Grade, order: Order, asked: Asked) -> None:
         html.write(done, order.html_file, asked)
 
 
-def _exercise(root: Path, name: str | None) -> Exercise:
+def exercise_of(root: Path, name: str | None) -> Exercise:
+    """The exercise of this name, or the current one."""
     if name is not None:
         return catalog.find(name, root)
     return overview.current_exercise(root, progress.read(root))
@@ -156,7 +157,7 @@ def engine_of(exercise: Exercise, wanted: str | None) -> str:
     )
 
 
-def _tests(exercise: Exercise, *, visible: bool) -> Path | None:
+def tests_of(exercise: Exercise, *, visible: bool) -> Path | None:
     """The tests asked for; None leaves the choice to grading. Says so when none are there."""
     if visible and not exercise.visible_tests.is_file():
         raise UsageError(

@@ -124,6 +124,29 @@ def check(
 
 
 @app.command(epilog=EXIT_CODES)
+def replay(
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A scenario, @ and a seed: test_the_process_dies@7."),
+    ],
+    exercise: ExerciseName = None,
+    *,
+    submission: Annotated[
+        Path | None, typer.Option(help="Run this file in place of the skeleton.")
+    ] = None,
+    visible: Annotated[
+        bool, typer.Option("--visible", help="A scenario of the tests you can read.")
+    ] = False,
+) -> None:
+    """One simulated run again, event by event: the same on every machine."""
+    from autograder.cli import replaying
+    from autograder.cli.checking import Order
+
+    order = Order(exercise=exercise, submission=submission, visible=visible)
+    raise typer.Exit(replaying.replay(run, order))
+
+
+@app.command(epilog=EXIT_CODES)
 def hint(
     name: Annotated[
         str | None,

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -32,8 +32,8 @@ from autograder.grading.grade import (
     versions,
 )
 from autograder.grading.verdicts import Judged
-from autograder.model import Exercise, Grade, GraderError, Kind, Result, Status, Wait
-from autograder.sim.schedule import MANNERS, Schedule
+from autograder.model import Exercise, Grade, GraderError, Kind, Result, Status, UsageError, Wait
+from autograder.sim.schedule import MANNERS, REAL, Rehearsal, Schedule
 
 EXPLORE_S = 0.5
 """How long schedules are tried when nobody says which: a second is what a check may take."""
@@ -220,6 +220,7 @@ class Exploring:
             return result
         scenario = next(each for each in self.scenarios if each.name == result.test)
         manner = Schedule.of(result.seed).manner
+        run = Rehearsal(result.test, Schedule.of(result.seed))
         for share in SHARES:
             for pace in ("instant", "even", Schedule.of(result.seed).pace):
                 schedule = Schedule(result.seed, manner, pace)
@@ -230,17 +231,42 @@ class Exploring:
                 for each in judged:
                     verdict = each.verdicts.get(result.guarantee)
                     if verdict is not None and _same_in_less(result, each):
-                        return Result(
-                            result.guarantee,
-                            result.sentence,
-                            result.points,
-                            verdict,
-                            result.histories,
-                            test=result.test,
-                            seed=result.seed,
-                            history=each.history,
+                        run = Rehearsal(result.test, schedule, share)
+                        return replace(
+                            result, verdict=verdict, history=each.history, replay=str(run)
                         )
-        return result
+        return replace(result, replay=str(run))
+
+
+def replay(exercise: Exercise, submission: Path, name: str, *, tests: Path | None) -> list[Judged]:
+    """One simulated run again, by its name. Raises `UsageError` for a name that is none."""
+    scenarios = load_scenarios(tests or tests_of(exercise))
+    try:
+        run = Rehearsal.read(name)
+        scenario = next(each for each in scenarios if each.name == run.scenario)
+    except (ValueError, StopIteration):
+        known = ", ".join(each.name for each in scenarios)
+        raise UsageError(
+            f"{name!r} names no simulated run. It is a scenario, @ and a seed; there are: {known}.",
+            next_command=f"ackademy replay {scenarios[0].name}@1 {exercise.path}",
+        ) from None
+    exploring = Exploring(exercise, scenarios, (run.schedule.seed,), None, stop_early=False)
+
+    async def carry_out(zygote: Zygote) -> list[Judged]:
+        await asyncio.to_thread(zygote.wait_ready)
+        child = Child(zygote, submission, exercise.function)
+        try:
+            return await exploring.judged(child, scenario, run.schedule, run.share)
+        except NotSimulatedError as absent:
+            raise UsageError(
+                f"The simulation has no {absent}: only a real broker can run this.",
+                next_command=f"ackademy check {exercise.path} --engine {REAL[run.schedule.manner]}",
+            ) from None
+        finally:
+            await child.end()
+
+    with machine_faults_are_ours(), Zygote("memory", isolation_kind=isolation_here()) as zygote:
+        return asyncio.run(carry_out(zygote))
 
 
 def _same_in_less(result: Result, judged: Judged) -> bool:

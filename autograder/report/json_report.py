@@ -91,6 +91,7 @@ def _result(result: Result) -> dict[str, Any]:
         "histories": result.histories,
         "test": result.test,
         "seed": result.seed,
+        "replay": result.replay,
         "run": _run(result.history),
     }
 

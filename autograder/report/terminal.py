@@ -131,8 +131,12 @@ def _failures(page: _Page, grade: Grade, *, verbose: bool, visible: bool) -> Non
     for told, (result, *same) in enumerate(_by_reason(grade, Status.FAIL)):
         full = verbose or told == 0
         rows = _ROWS_VERBOSE if verbose else _ROWS_FIRST if full else _ROWS_OTHERS
+        _result(page, result, same, rows=rows, full=full, first=told == 0)
+        page.command("Next:", words.hint_command(result), indent=_INDENT)
         again = words.check_command(grade, result, visible=visible)
-        _result(page, result, same, again, rows=rows, full=full, first=told == 0)
+        page.command("Again:", again, indent=_INDENT)
+        if full and (replay := words.replay_command(grade, result, visible=visible)):
+            page.command("Whole:", replay, indent=_INDENT)
 
 
 def _open_ones(page: _Page, grade: Grade) -> None:
@@ -160,7 +164,6 @@ def _result(
     page: _Page,
     result: Result,
     same: list[Result],
-    again: str,
     *,
     rows: int,
     full: bool,
@@ -191,8 +194,6 @@ def _result(
         page.say(f"For the same reason: {names}", indent=_INDENT)
     if verdict.slip:
         page.say(f"Likely slip: {words.sentence(verdict.slip)}", indent=_INDENT)
-    page.command("Next:", words.hint_command(result), indent=_INDENT)
-    page.command("Again:", again, indent=_INDENT)
 
 
 def _traceback(page: _Page, result: Result, *, full: bool) -> None:

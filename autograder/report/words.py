@@ -212,6 +212,18 @@ def check_command(
     return plain(shlex.join(words))
 
 
+def replay_command(grade: Grade, result: Result, *, visible: bool = False) -> str:
+    """The command that shows a simulated run event by event; empty for a run that was real."""
+    if not result.replay:
+        return ""
+    words = ["ackademy", "replay", result.replay, grade.exercise.path]
+    if visible:
+        words += ["--visible"]
+    if grade.submission != grade.exercise.skeleton:
+        words += ["--submission", submission_path(grade)]
+    return plain(shlex.join(words))
+
+
 def hint_command(result: Result) -> str:
     """The command that shows the next hint for one guarantee."""
     return plain(shlex.join(["ackademy", "hint", result.guarantee]))

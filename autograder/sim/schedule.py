@@ -78,3 +78,36 @@ class Schedule:
     def chance(self, purpose: str) -> random.Random:
         """Draws for one purpose, so that one draw more here changes nothing there."""
         return random.Random(f"{purpose} {self.manner} {self.pace} {self.seed}")  # noqa: S311 - repeatable, not secret
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """One simulated run by its name, short enough to be typed: `test_a_backlog@4/even/8`.
+
+    The scenario, the seed, and where it is not what the seed says: the pace, and one message of
+    how many. The seed stands for the manner, too.
+    """
+
+    scenario: str
+    schedule: Schedule
+    share: int = 1
+
+    def __str__(self) -> str:
+        usual = self.schedule == Schedule.of(self.schedule.seed) and self.share == 1
+        rest = "" if usual else f"/{self.schedule.pace.replace(' ', '-')}/{self.share}"
+        return f"{self.scenario}@{self.schedule.seed}{rest}"
+
+    @classmethod
+    def read(cls, name: str) -> Rehearsal:
+        """The run of this name. Raises `ValueError` for a name that is none."""
+        scenario, _, rest = name.partition("@")
+        seed, *words = rest.split("/")
+        usual = Schedule.of(int(seed))
+        if not scenario or usual.seed < 1 or len(words) not in {0, 2}:
+            raise ValueError(name)
+        if not words:
+            return cls(scenario, usual)
+        pace, share = words[0].replace("-", " "), int(words[1])
+        if pace not in PACES or share < 1:
+            raise ValueError(name)
+        return cls(scenario, Schedule(usual.seed, usual.manner, pace), share)

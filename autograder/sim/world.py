@@ -7,6 +7,7 @@ will. So a scenario written for real brokers runs unchanged, and the same seed g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -30,6 +31,9 @@ STORM_REPEATS = 100
 
 CLOSING_S = 10.0
 """Virtual seconds that a process has to close its connection in."""
+
+_MARKERS = re.compile(r"^[ ~^]+\n", re.MULTILINE)
+"""Lines of a traceback that point at a part of the line above: each Python version has its own."""
 
 CONFIRMED, EXITED = str(Kind.CONFIRMED), str(Kind.EXITED)
 """Lines that the examiner notes as its own, beside the subject's events."""
@@ -83,7 +87,8 @@ class World:
         def tell(
             kind: Kind, message: str, key: str, delivery: int, attempt: int, detail: str
         ) -> None:
-            self._tell([str(kind), message, key, delivery, attempt, str(detail)])
+            detail = _MARKERS.sub("", str(detail))
+            self._tell([str(kind), message, key, delivery, attempt, detail])
             number = self.tally.numbered(life, delivery)
             self.tally.tell(life, kind, message, number, detail)
 

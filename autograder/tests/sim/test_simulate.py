@@ -10,8 +10,9 @@ import pytest
 from autograder import catalog
 from autograder.authoring import submissions
 from autograder.grading import grade
-from autograder.grading.simulated import LEAST_SEEDS
-from autograder.model import Exercise, Kind, Status
+from autograder.grading.simulated import LEAST_SEEDS, replay
+from autograder.model import Exercise, Kind, Status, UsageError
+from autograder.sim.schedule import MANNERS, PACES, Rehearsal, Schedule
 
 EXERCISE = catalog.find("worker_pool", catalog.course_root())
 needs_solutions = pytest.mark.skipif(
@@ -73,6 +74,45 @@ def test_seeds_that_were_asked_for_are_all_there_is(programs):
     done = simulated(EXERCISE, EXERCISE.reference, seeds=(4, 9))
     assert done.seeds == (4, 9)
     assert {each.histories > 0 for each in done.results} == {True}
+
+
+@needs_solutions
+def test_a_failing_run_is_replayed_by_its_name(programs):
+    mutant = programs["mutants/unbounded_queue"].file
+    done = simulated(EXERCISE, mutant)
+    [found] = [each for each in done.results if each.replay]
+    histories = [each.history for each in replay(EXERCISE, mutant, found.replay, tests=None)]
+    assert found.history is not None
+    assert found.history.events in [each.events for each in histories]
+
+
+def test_a_name_of_no_run_says_what_there_is():
+    with pytest.raises(UsageError, match=r"names no simulated run.*test_the_process_dies"):
+        replay(EXERCISE, EXERCISE.skeleton, "test_nothing@1", tests=EXERCISE.visible_tests)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 8, 15])
+@pytest.mark.parametrize("share", [1, 8])
+def test_a_run_is_its_name(seed, share):
+    for pace in PACES:
+        usual = Schedule.of(seed)
+        run = Rehearsal("test_it", Schedule(seed, usual.manner, pace), share)
+        assert " " not in str(run)
+        assert Rehearsal.read(str(run)) == run
+
+
+@pytest.mark.parametrize(
+    "name", ["", "test_it", "test_it@", "test_it@x", "@1", "test_it@0", "test_it@1/even", "test_it@1/no/1", "test_it@1/even/0"]
+)  # fmt: skip
+def test_what_is_no_name_is_refused(name):
+    with pytest.raises(ValueError):  # noqa: PT011 - int's own sentence, or the name
+        Rehearsal.read(name)
+
+
+def test_fifteen_seeds_see_each_manner_at_each_pace():
+    seen = {(each.manner, each.pace) for each in map(Schedule.of, range(1, 16))}
+    assert len(seen) == len(MANNERS) * len(PACES)
+    assert [Schedule.of(seed).manner for seed in (1, 2, 3)] == list(MANNERS)
 
 
 def test_the_skeleton_fails_at_once():
