@@ -176,8 +176,11 @@ class StartedContract(ProviderContract):
             assert len(grounds.traces()) == 2  # a record and a folder
             process_of = psutil.Process(server.pid)
             assert os.getsid(server.pid) != os.getsid(0)  # the terminal's Ctrl-C is not for it
-            listening = [each.laddr.ip for each in process_of.net_connections() if not each.raddr]
-            assert set(listening) <= {"127.0.0.1", "::ffff:127.0.0.1"}
+            # of TCP: RabbitMQ may keep a datagram socket open, through which it could tell a syslog
+            sockets = process_of.net_connections("tcp")
+            listening = {each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN}
+            assert listening
+            assert listening <= {"127.0.0.1", "::ffff:127.0.0.1"}
         assert grounds.traces() == []
         assert not psutil.pid_exists(server.pid)
         assert not brokers.is_alive(server)
