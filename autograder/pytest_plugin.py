@@ -19,7 +19,14 @@ import pytest_asyncio
 
 from autograder import brokers, catalog
 from autograder.brokers import Server
-from autograder.exam import Exam, ScenarioOver, Zygote, declared_by, isolation_here
+from autograder.exam import (
+    Exam,
+    ScenarioOver,
+    Zygote,
+    declared_by,
+    isolation_here,
+    why_simulated_only,
+)
 from autograder.exam.engines import open_engine
 from autograder.exam.simulated import NAME, Child, NotSimulatedError, SimExam
 from autograder.grading import verdicts
@@ -114,7 +121,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test per engine of the exercise that a scenario belongs to."""
     if "exam" in metafunc.fixturenames and declared_by(metafunc.function):
         exercise = _exercise_of(Path(str(metafunc.definition.path)))
-        marks = [pytest.param(each, marks=getattr(pytest.mark, each)) for each in exercise.engines]
+        engines = (NAME,) if why_simulated_only(metafunc.function) else exercise.engines
+        marks = [pytest.param(each, marks=getattr(pytest.mark, each)) for each in engines]
         metafunc.parametrize("exam", marks, indirect=True)
 
 

@@ -153,7 +153,8 @@ def drill(
     seen = Drill(exercise, engine, under_load)
     with tempfile.TemporaryDirectory(prefix="ackademy-drill-") as workshop:
         programs, seen.findings = submissions.collect(exercise, Path(workshop))
-        chosen = _chosen(programs, only, exercise)
+        here = [each for each in programs if each.belongs_on(engine)]
+        chosen = _chosen(here, only, exercise)
         # Seeds first: after ten minutes every program has been seen, not one of them fifty times.
         work = [
             Job(exercise, each, engine, part)

@@ -3,6 +3,8 @@
 The subject names the misconception, the body its consequence, the trailer `Caught-by:` the
 guarantees that must fail, then comes the diff against the reference. A few lines show exactly the
 mistake, nothing is written twice, and a reference that moves makes its patches fail loudly.
+
+A second trailer, `Only-on: ENGINE (why)`, is for a mistake that shows on one engine alone.
 """
 
 from __future__ import annotations
@@ -16,19 +18,24 @@ from pathlib import Path, PurePosixPath
 from autograder.model import GraderError, UsageError
 
 _TRAILER = re.compile(r"Caught-by:\s*(.*)", re.IGNORECASE)
+_ONLY = re.compile(r"Only-on:\s*(\w*)\s*(?:\((.+)\))?", re.IGNORECASE)
 _DIFF = re.compile(r"(diff --git |--- \S)")
 _NEW_FILE = re.compile(r"\+\+\+ (?:b/)?([^\t\n]+)")
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One patch, read: `caught_by` holds the guarantees that must fail, on every engine."""
+    """One patch, read: `caught_by` holds the guarantees that must fail, on every engine.
+
+    With `only_on` they must fail on this one, and no other engine is asked.
+    """
 
     patch: Path
     subject: str
     body: str
     caught_by: tuple[str, ...]
     target: str  # the path the diff changes, without its `b/`
+    only_on: str = ""
 
     @property
     def name(self) -> str:
@@ -43,7 +50,8 @@ def parse(patch: Path) -> Mutant:
     except (OSError, UnicodeDecodeError) as error:
         raise _unusable(patch, f"cannot be read: {error}") from error
     message, diff = _split(text)
-    paragraphs = [line for line in message if not _TRAILER.match(line)]
+    paragraphs = [line for line in message if not (_TRAILER.match(line) or _ONLY.match(line))]
+    only = [match for line in message if (match := _ONLY.match(line))]
     trailers = [match[1] for line in message if (match := _TRAILER.match(line))]
     caught_by = tuple(name for line in trailers for name in re.split(r"[,\s]+", line) if name)
     subject, _, body = "\n".join(paragraphs).strip().partition("\n")
@@ -58,7 +66,12 @@ def parse(patch: Path) -> Mutant:
         raise _unusable(patch, "has no body: say what the mistake does to messages")
     if not caught_by:
         raise _unusable(patch, "has no `Caught-by:` trailer: name the guarantee that must fail")
-    return Mutant(patch, subject.strip(), body.strip(), caught_by, targets[0])
+    if only and not (only[0][1] and only[0][2]):
+        raise _unusable(
+            patch, "says `Only-on:` without an engine, or without the reason in brackets"
+        )
+    only_on = only[0][1] if only else ""
+    return Mutant(patch, subject.strip(), body.strip(), caught_by, targets[0], only_on)
 
 
 def apply(mutant: Mutant, reference: Path, folder: Path) -> Path:

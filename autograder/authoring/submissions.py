@@ -38,13 +38,21 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Submission:
-    """One program to grade. `caught_by` is empty unless it is a mutant."""
+    """One program to grade. `caught_by` is empty unless it is a mutant.
+
+    `only_on`: the one engine that a mutant's mistake shows on, if it is one alone.
+    """
 
     role: Role
     name: str
     file: Path
     tests: Path
     caught_by: tuple[str, ...] = ()
+    only_on: str = ""
+
+    def belongs_on(self, engine: str) -> bool:
+        """Whether it proves anything on this engine."""
+        return self.only_on in {"", engine}
 
 
 @dataclass(frozen=True)
@@ -110,7 +118,9 @@ def _mutants(exercise: Exercise, workshop: Path) -> tuple[list[Submission], list
             continue
         name = f"mutants/{mutant.name}"
         programs.append(
-            Submission(Role.MUTANT, name, file, exercise.hidden_tests, mutant.caught_by)
+            Submission(
+                Role.MUTANT, name, file, exercise.hidden_tests, mutant.caught_by, mutant.only_on
+            )
         )
     return programs, findings
 

@@ -43,7 +43,10 @@ def verify(
     with tempfile.TemporaryDirectory(prefix="ackademy-verify-") as workshop:
         programs, unmade = submissions.collect(exercise, Path(workshop))
         work = [
-            Job(exercise, each, engine, tuple(seeds)) for engine in engines for each in programs
+            Job(exercise, each, engine, tuple(seeds))
+            for engine in engines
+            for each in programs
+            if each.belongs_on(engine)
         ]
         complete = session.run(work)
     outcomes = sorted(session.outcomes, key=_in_order)

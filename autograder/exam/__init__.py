@@ -24,7 +24,15 @@ from autograder.exam.exam import Exam
 from autograder.exam.orders import Order
 from autograder.exam.process import Zygote, isolation_here
 from autograder.exam.run import Run
-from autograder.exam.scenario import Scenario, ScenarioOver, declared_by, guarantees, load_scenarios
+from autograder.exam.scenario import (
+    Scenario,
+    ScenarioOver,
+    declared_by,
+    guarantees,
+    load_scenarios,
+    simulated_only,
+    why_simulated_only,
+)
 
 __all__ = [
     "Exam",
@@ -37,4 +45,6 @@ __all__ = [
     "guarantees",
     "isolation_here",
     "load_scenarios",
+    "simulated_only",
+    "why_simulated_only",
 ]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ScenarioFunction = Callable[["Exam"], Awaitable[None]]
 F = TypeVar("F", bound=ScenarioFunction)
 _ATTRIBUTE = "ackademy_guarantees"
+_SIMULATED = "ackademy_simulated_only"
 
 
 class ScenarioOver(Exception):  # noqa: N818 - the end of a scenario, not a fault
@@ -30,6 +31,22 @@ class Scenario:
     name: str
     function: ScenarioFunction
     guarantees: tuple[Guarantee, ...]
+    simulated_only: str = ""  # why no real broker runs it; empty: all of them do
+
+
+def simulated_only(why: str) -> Callable[[F], F]:
+    """Declare that a scenario runs in the simulation only, and why: it takes too long elsewhere."""
+
+    def mark(function: F) -> F:
+        setattr(function, _SIMULATED, why)
+        return function
+
+    return mark
+
+
+def why_simulated_only(function: object) -> str:
+    """Why this test function is for the simulation only; empty if it is not."""
+    return str(getattr(function, _SIMULATED, ""))
 
 
 def guarantees(*declared: Guarantee) -> Callable[[F], F]:
@@ -78,4 +95,7 @@ def load_scenarios(path: Path) -> list[Scenario]:
     functions.sort(key=lambda function: function.__code__.co_firstlineno)
     if not functions:
         raise GraderError(f"{path} holds no scenario with @guarantees.")
-    return [Scenario(each.__name__, each, declared_by(each)) for each in functions]
+    return [
+        Scenario(each.__name__, each, declared_by(each), why_simulated_only(each))
+        for each in functions
+    ]

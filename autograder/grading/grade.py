@@ -75,7 +75,9 @@ def grade(
     began, started_at = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
     data = submissions.read(exercise, submission)
     problem = submissions.problem_of(data, submission)
-    scenarios = load_scenarios(tests or tests_of(exercise))
+    scenarios = [
+        each for each in load_scenarios(tests or tests_of(exercise)) if not each.simulated_only
+    ]
     collected = Collected()
     with machine_faults_are_ours(), ExitStack() as stack:
         zygote = stack.enter_context(Zygote(engine, isolation_kind=isolation_here()))

@@ -35,7 +35,7 @@ from autograder.grading.verdicts import Judged
 from autograder.model import Exercise, Grade, GraderError, Kind, Result, Status, UsageError, Wait
 from autograder.sim.schedule import MANNERS, REAL, Rehearsal, Schedule
 
-EXPLORE_S = 0.5
+EXPLORE_S = 0.3
 """How long schedules are tried when nobody says which: a second is what a check may take."""
 
 LEAST_SEEDS = len(MANNERS)

@@ -39,6 +39,20 @@ def test_a_patch_names_the_misconception_its_consequence_and_its_catcher(parse):
     assert mutant.target == "worker_pool.py"
 
 
+def test_a_mistake_may_show_on_one_engine_alone(parse):
+    mutant = parse(course.patch("one\nOnly-on: sim (it takes minutes)"))
+
+    assert (mutant.only_on, mutant.caught_by) == ("sim", ("one",))
+    assert "Only-on" not in mutant.body
+    assert parse(course.patch("one")).only_on == ""
+
+
+@pytest.mark.parametrize("trailer", ["Only-on: sim", "Only-on: (why)", "Only-on:"])
+def test_an_engine_alone_needs_its_name_and_the_reason(parse, trailer):
+    with pytest.raises(UsageError, match="Only-on"):
+        parse(course.patch(f"one\n{trailer}"))
+
+
 @pytest.mark.parametrize(
     "trailer",
     [

@@ -115,6 +115,14 @@ def test_fifteen_seeds_see_each_manner_at_each_pace():
     assert [Schedule.of(seed).manner for seed in (1, 2, 3)] == list(MANNERS)
 
 
+@needs_solutions
+@pytest.mark.parametrize("name", ["timeout_around_the_handler", "grace_of_a_second_at_stop"])
+def test_what_takes_minutes_is_caught_here(programs, name):
+    mutant = programs[f"mutants/{name}"]
+    assert (mutant.belongs_on("sim"), mutant.belongs_on("nats")) == (True, False)
+    assert set(mutant.caught_by) <= failing(simulated(EXERCISE, mutant.file))
+
+
 def test_the_skeleton_fails_at_once():
     done = simulated(EXERCISE, EXERCISE.skeleton, tests=EXERCISE.visible_tests)
     assert done.status is Status.FAIL

@@ -16,7 +16,7 @@ from autograder.checks.pool import (
     shutdown_drains_in_flight,
     stop_means_no_new_work,
 )
-from autograder.exam import Exam, guarantees
+from autograder.exam import Exam, guarantees, simulated_only
 
 
 @guarantees(
@@ -197,3 +197,28 @@ async def test_the_connection_breaks_under_the_handlers(exam: Exam) -> None:
         await run.until(reconnected=1)
         await run.release()
         await run.until(settled=len(orders))
+
+
+@guarantees(concurrency_is_bounded, ack_follows_work, no_message_is_lost)
+@simulated_only("its handlers take minutes")
+async def test_work_that_takes_minutes(exam: Exam) -> None:
+    """No pool may lose its patience: the contract has no time limit for a handler."""
+    workers = exam.random.randint(2, 4)
+    orders = exam.messages(2 * workers + 1, sleep_s=150)
+    async with exam.start(workers=workers) as run:
+        await run.publish(orders)
+        await run.until(settled=len(orders), timeout_s=1000)
+
+
+@guarantees(stop_means_no_new_work, shutdown_drains_in_flight, no_message_is_lost)
+@simulated_only("its handlers go on for minutes after the stop")
+async def test_stop_in_the_middle_of_long_work(exam: Exam) -> None:
+    """What is at work at the stop is finished, however long that takes: no period of grace ends it."""
+    workers = exam.random.randint(1, 4)
+    slow = exam.messages(workers, sleep_s=150)
+    async with exam.start(workers=workers) as run:
+        await run.publish(slow)
+        await run.until(running=workers)
+        await run.publish(exam.messages(6))
+        await run.stop()
+        await run.until(returned=True, timeout_s=1000)
