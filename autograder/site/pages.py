@@ -137,8 +137,9 @@ def _statement(exercise: Exercise, root: Path) -> Page:
     if lesson.is_file():
         title, _, rest = body.partition("\n")
         link = f"../../../lessons/{exercise.path}/lesson.md"
+        brokers = [each for each in exercise.engines if each != "sim"]
         told = (
-            f"Exercise to [the lesson]({link}) · graded on {', '.join(exercise.engines)} · "
+            f"Exercise to [the lesson]({link}) · graded on {', '.join(brokers)} · "
             f"{sum(exercise.points.values())} points\n{{ .ack-about }}"
         )
         body = f"{title}: the exercise\n\n{told}\n{rest}"
