@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -224,10 +224,9 @@ class Exploring:
         for share in SHARES:
             for pace in ("instant", "even", Schedule.of(result.seed).pace):
                 schedule = Schedule(result.seed, manner, pace)
-                try:
+                judged: list[Judged] = []
+                with suppress(Exception):  # many a scenario cannot do with fewer messages
                     judged = await self.judged(child, scenario, schedule, share)
-                except NotSimulatedError:
-                    continue
                 for each in judged:
                     verdict = each.verdicts.get(result.guarantee)
                     if verdict is not None and _same_in_less(result, each):

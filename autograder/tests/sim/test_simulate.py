@@ -46,7 +46,8 @@ def test_a_right_program_passes_on_every_manner(programs):
 
 @needs_solutions
 @pytest.mark.parametrize(
-    "name", ["unbounded_queue", "ack_on_receipt", "waves", "stop_cancels_handlers"]
+    "name",
+    ["unbounded_queue", "ack_on_receipt", "waves", "stop_cancels_handlers", "nack_is_not_guarded"],
 )
 def test_a_wrong_program_dies_by_its_guarantee_in_a_small_run(programs, name):
     mutant = programs[f"mutants/{name}"]

@@ -218,7 +218,7 @@ async def test_stop_in_the_middle_of_long_work(exam: Exam) -> None:
     slow = exam.messages(workers, sleep_s=150)
     async with exam.start(workers=workers) as run:
         await run.publish(slow)
-        await run.until(running=workers)
+        await run.until(running=workers, timeout_s=1000)
         await run.publish(exam.messages(6))
         await run.stop()
         await run.until(returned=True, timeout_s=1000)
