@@ -199,7 +199,7 @@ async def test_the_connection_breaks_under_the_handlers(exam: Exam) -> None:
         await run.until(settled=len(orders))
 
 
-@guarantees(concurrency_is_bounded, ack_follows_work, no_message_is_lost)
+@guarantees(no_message_is_lost)
 @simulated_only("its handlers take minutes")
 async def test_work_that_takes_minutes(exam: Exam) -> None:
     """No pool may lose its patience: the contract has no time limit for a handler."""
