@@ -7,7 +7,6 @@ will. So a scenario written for real brokers runs unchanged, and the same seed g
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -31,9 +30,6 @@ STORM_REPEATS = 100
 
 CLOSING_S = 10.0
 """Virtual seconds that a process has to close its connection in."""
-
-_MARKERS = re.compile(r"^[ ~^]+\n", re.MULTILINE)
-"""Lines of a traceback that point at a part of the line above: each Python version has its own."""
 
 CONFIRMED, EXITED = str(Kind.CONFIRMED), str(Kind.EXITED)
 """Lines that the examiner notes as its own, beside the subject's events."""
@@ -87,7 +83,7 @@ class World:
         def tell(
             kind: Kind, message: str, key: str, delivery: int, attempt: int, detail: str
         ) -> None:
-            detail = _MARKERS.sub("", str(detail))
+            detail = same_everywhere(str(detail))
             self._tell([str(kind), message, key, delivery, attempt, detail])
             number = self.tally.numbered(life, delivery)
             self.tally.tell(life, kind, message, number, detail)
@@ -358,3 +354,24 @@ class World:
 
     def _remember_refusal(self, what: str) -> None:
         self.refused = self.refused or what
+
+
+def same_everywhere(text: str) -> str:
+    """A traceback with one line of source for each frame, as every version of Python has it.
+
+    Newer ones quote the whole statement, and point at a part of it.
+    """
+    kept: list[str] = []
+    quoting, quoted = 0, True  # how far the frame's line is indented, and whether it was quoted
+    for line in text.split("\n"):
+        indent = len(line) - len(line.lstrip(" |"))
+        if line.lstrip(" |").startswith('File "'):
+            quoting, quoted = indent, False
+        elif quoting and indent > quoting:
+            if quoted:
+                continue
+            quoted = True
+        else:
+            quoting = 0
+        kept.append(line)
+    return "\n".join(kept)

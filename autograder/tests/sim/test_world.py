@@ -11,6 +11,7 @@ from autograder.exam import ScenarioOver, Zygote, isolation_here
 from autograder.exam.simulated import SILENT_S, Child, NotSimulatedError, SimExam
 from autograder.model import GraderError, Kind
 from autograder.sim.schedule import MANNERS, PACES, Schedule
+from autograder.sim.world import same_everywhere
 
 HEAD = """
 import asyncio
@@ -350,3 +351,33 @@ async def test_a_condition_there_is_not_is_our_fault(make):
     with pytest.raises(GraderError, match="no condition called"):
         async with exam.start(workers=1) as run:
             await run.until(handled=1)
+
+
+def test_a_traceback_is_the_same_on_every_python():
+    old = """ValueError: no (pool.py line 4)
+Traceback (most recent call last):
+  File "pool.py", line 4, in run
+    await first(
+  File "pool.py", line 9, in first
+    raise ValueError("no")
+ValueError: no"""
+    new = """ValueError: no (pool.py line 4)
+Traceback (most recent call last):
+  File "pool.py", line 4, in run
+    await first(
+    ~~~~~^
+        message,
+        ^^^^^^^^
+    )
+    ^
+  File "pool.py", line 9, in first
+    raise ValueError("no")
+ValueError: no"""
+    assert same_everywhere(new) == same_everywhere(old) == old
+    group = """  + Exception Group Traceback (most recent call last):
+  |   File "pool.py", line 4, in run
+  |     async with TaskGroup() as tasks:
+  |                ~~~~~~~~~^^
+  | ExceptionGroup: unhandled errors (1 sub-exception)"""
+    assert "~" not in same_everywhere(group)
+    assert same_everywhere(group).endswith("(1 sub-exception)")
