@@ -10,6 +10,7 @@ from rich.console import Console  # noqa: TC002 - a type everywhere else too
 from rich.table import Table
 from rich.text import Text
 
+from autograder.authoring import agreement
 from autograder.authoring.folders import Finding
 from autograder.authoring.submissions import Outcome, Role
 from autograder.model import Exercise, Grade, Status
@@ -158,6 +159,7 @@ def draw(matrix: Matrix, console: Console) -> None:
             console.print(f"{number:>3} {name}")
         console.print("    . pass   x fail   ? inconclusive   ! no grade: our fault")
         console.print("    X caught by the guarantee it names   S survives that guarantee")
+    agreement.draw(matrix.outcomes, console)
     say = partial(console.print, markup=False, soft_wrap=True)
     for engine, why in matrix.missing_engines.items():
         say(f"\n{engine} is not available: {why}", style="bold magenta")
@@ -217,6 +219,7 @@ def as_table(matrix: Matrix) -> dict[str, object]:
         "exit_code": matrix.exit_code,
         "missing_engines": dict(matrix.missing_engines),
         "findings": [vars(finding) for finding in matrix.findings],
+        "agreement": agreement.as_table(matrix.outcomes),
         "programs": [
             {
                 "name": outcome.job.submission.name,

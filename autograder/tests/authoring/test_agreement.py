@@ -1,0 +1,59 @@
+"""The simulation beside real brokers: counted, and every difference named."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from autograder.authoring import matrix
+from autograder.authoring.agreement import agreements
+from autograder.authoring.verify import verify
+from autograder.model import Status, failed, passed
+from autograder.tests.authoring import course
+
+
+def stricter(exercise, submission, *, engine, **options):
+    """The simulation sees early acks break the other promise, too."""
+    done = course.grade(exercise, submission, engine=engine, **options)
+    if engine != "sim" or "early_ack" not in str(submission):
+        return done
+    return replace(
+        done, results=tuple(replace(each, verdict=failed("seen")) for each in done.results)
+    )
+
+
+@pytest.fixture
+def found(tmp_path):
+    exercise = course.write(tmp_path)
+    engines = ("sim", "nats", "kafka")
+    return verify(exercise, grade=stricter, acquire=course.acquire, engines=engines)
+
+
+def test_each_real_engine_is_compared(found):
+    seen = list(agreements(found.outcomes))
+    assert [each.engine for each in seen] == ["nats", "kafka"]
+    assert {each.compared for each in seen} == {11}  # two of each program, one of the visible tests
+    for each in seen:
+        [one] = each.differences
+        assert (one.program, one.simulated, one.real) == (
+            "mutants/early_ack", Status.FAIL, passed().status,
+        )  # fmt: skip
+
+
+def test_it_is_drawn_and_kept(found):
+    console = Console(file=io.StringIO(), width=200)
+    matrix.draw(found, console)
+    text = console.file.getvalue()
+    assert "simulation and nats: 10 of 11 verdicts are the same" in text
+    assert "mutants/early_ack no_message_is_lost: fail in the simulation, pass on kafka" in text
+    table = json.loads(json.dumps(matrix.as_table(found)))
+    assert [each["compared"] for each in table["agreement"]] == [11, 11]
+
+
+def test_without_a_simulation_there_is_nothing_to_compare(tmp_path):
+    found = verify(course.write(tmp_path), grade=course.grade, acquire=course.acquire)
+    assert not list(agreements(found.outcomes))
