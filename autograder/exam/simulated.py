@@ -111,13 +111,26 @@ class Child:
             await self.end()
             raise ChildGoneError(subject, blocked=False)
         now, answer, refused = self._answer
-        return now, answer, refused
+        if not _is_answer(do, answer):  # whoever speaks for the child is not ours
+            subject.garbage = f"{do}: {answer!r}"[:80]
+            await self.end()
+            raise ChildGoneError(subject, blocked=False)
+        return float(now), answer, str(refused)
 
     async def end(self) -> None:
         """Kill the process, if there is one."""
         subject, self._subject = self._subject, None
         if subject is not None:
             await subject.end()
+
+
+def _is_answer(do: str, answer: Any) -> bool:
+    """Whether this can be the answer to that order."""
+    if do == "until":
+        return answer in set(Wait)
+    if do == "state":
+        return isinstance(answer, list) and [type(each) for each in answer] == [int] * 4
+    return answer is None
 
 
 class ChildGoneError(Exception):
@@ -201,7 +214,11 @@ class SimRun(Run):
             workers=self.workers,
             prefetch=self._prefetch,
         )
-        await self.restart()
+        try:
+            await self.restart()
+        except ScenarioOver:  # gone or blocked while it was imported: the history says so
+            self._exam.record(self, self.recorder.events, BrokerState(), truncated=False)
+            raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -7,6 +7,7 @@ it (see `autograder.subject.isolation`).
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import subprocess
@@ -49,6 +50,7 @@ class Walls:
         self._replace(socket.socket, "connect", self._refusing("network"))
         self._replace(socket.socket, "bind", self._refusing("network"))
         self._replace(subprocess.Popen, "__init__", self._refusing("processes"))
+        self._replace(os, "fork", self._refusing("processes (os.fork)"))
         return self
 
     def __exit__(self, *_: object) -> None:

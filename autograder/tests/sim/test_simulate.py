@@ -151,6 +151,29 @@ def test_an_endless_loop_is_a_verdict_in_time(tmp_path):
     assert done.status is Status.FAIL
 
 
+HOSTILE = Path(__file__).parents[1] / "hostile" / "submissions"
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "code"),
+    [
+        ("forks", Status.INCONCLUSIVE, ""),
+        ("leaves_threads", Status.INCONCLUSIVE, ""),
+        ("os_exits_at_import", Status.FAIL, "exited"),
+        ("os_exits_mid_run", Status.FAIL, "exited"),
+        ("exits_in_a_task", Status.FAIL, "exit"),
+        ("writes_garbage_to_the_host", Status.FAIL, "control"),
+        ("kills_its_parent", Status.FAIL, ""),
+        ("reads_the_solution", Status.FAIL, ""),
+        ("speaks_for_the_host", Status.FAIL, ""),
+    ],
+)
+def test_malice_hangs_nothing_and_wins_nothing(name, status, code):
+    done = simulated(EXERCISE, HOSTILE / f"{name}.py", tests=EXERCISE.visible_tests)
+    assert done.status is status
+    assert (done.problem.code if done.problem else "") == code
+
+
 def test_a_module_that_does_not_load_is_a_problem_not_a_verdict(tmp_path):
     broken = tmp_path / "worker_pool.py"
     broken.write_text("def run(:\n")
