@@ -66,11 +66,11 @@ def simulate(
     began, started_at = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
     data = submissions.read(exercise, submission)
     problem = submissions.problem_of(data, submission)
-    scenarios = load_scenarios(tests or tests_of(exercise))
     collected = Collected()
-    exploring = Exploring(exercise, scenarios, tuple(seeds), on_progress, stop_early=stop_early)
     with machine_faults_are_ours(), ExitStack() as stack:
         zygote = stack.enter_context(Zygote("memory", isolation_kind=isolation_here()))
+        scenarios = load_scenarios(tests or tests_of(exercise))  # while the zygote starts
+        exploring = Exploring(exercise, scenarios, tuple(seeds), on_progress, stop_early=stop_early)
         results: tuple[Result, ...] = ()
         if problem is None:
             try:
