@@ -105,9 +105,10 @@ def _simulated_first(exercise: Exercise, order: Order) -> bool:
     Whoever names an engine, a provider or a seed wants that, and nothing before it. Whoever wants
     the grade in a file, or of another's, wants one that counts: from a real broker.
     """
-    asked = order.engine or order.provider or order.seed
-    asked = asked or order.json_file or order.html_file or order.submission
-    return SIM in exercise.engines if not asked else order.engine == SIM
+    if order.engine is not None:
+        return order.engine == SIM
+    kept = order.json_file or order.html_file or order.submission
+    return SIM in exercise.engines and not (order.provider or order.seed or kept)
 
 
 def _green(done: Grade) -> str:
