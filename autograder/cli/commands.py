@@ -138,7 +138,7 @@ def replay(
         bool, typer.Option("--visible", help="A scenario of the tests you can read.")
     ] = False,
 ) -> None:
-    """One simulated run again, event by event: the same on every machine."""
+    """One simulated run again, event by event, the same each time."""
     from autograder.cli import replaying
     from autograder.cli.checking import Order
 

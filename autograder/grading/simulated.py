@@ -113,6 +113,7 @@ class Exploring:
     _absent: dict[str, str] = field(default_factory=dict)  # scenario -> what is not simulated
     _done: int = 0
     _blocked: bool = False
+    _output: str = ""  # of the first run that printed anything
 
     async def carry_out(
         self, zygote: Zygote, submission: Path, collected: Collected
@@ -129,7 +130,7 @@ class Exploring:
             except ExceptionGroup as group:
                 raise root_of(group) from None
             self._collect(collected)
-            collected.output = next(filter(None, (each.printed for each in children)), "")
+            collected.output = self._output
             found = results_of(
                 self.exercise, self.scenarios, collected, verdicts.problem(collected.judged)
             )
@@ -170,6 +171,7 @@ class Exploring:
                 continue
             self._judged[seed][scenario.name] = judged
             self._blocked |= any(_is_blocked(each) for each in judged)
+            self._output = self._output or child.printed
             self._done += 1
             if self.on_progress is not None:
                 planned = len(self.scenarios) * (len(self.seeds) or LEAST_SEEDS)

@@ -22,8 +22,8 @@ from typing import Any, NoReturn
 from autograder.sim.clock import Appointment, Clock
 from autograder.sim.waits import who_waits
 
-TURN_S = 20e-6
-"""Virtual seconds of one turn, once there were many without a pause: about what a real one takes."""
+TURN_S = 100e-6
+"""Virtual seconds of one turn, once there were many without a pause: what a busy machine takes."""
 
 FREE_TURNS = 200
 """Turns in a row that take no time: more than any chain of wake-ups, fewer than polling needs."""

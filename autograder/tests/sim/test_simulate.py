@@ -151,6 +151,15 @@ def test_an_endless_loop_is_a_verdict_in_time(tmp_path):
     assert done.status is Status.FAIL
 
 
+def test_what_a_module_prints_is_shown_of_one_run(tmp_path):
+    printer = tmp_path / "worker_pool.py"
+    printer.write_text(
+        "async def run(source, handle, *, workers, stop):\n    print('hello from', workers)\n"
+    )
+    done = simulated(EXERCISE, printer, tests=EXERCISE.visible_tests)
+    assert done.output.count("hello from") == 1
+
+
 HOSTILE = Path(__file__).parents[1] / "hostile" / "submissions"
 
 
