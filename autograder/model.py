@@ -52,7 +52,7 @@ class Kind(StrEnum):
     SOURCE_CLOSED = "source closed"  # it returned: the broker has the unread messages again
 
     # the examiner's hand
-    FAULT = "fault"  # detail: kill, terminate, pause, resume, cut, stall, slow, heal, cancel
+    FAULT = "fault"  # detail: kill, terminate, pause, resume, cut, stall, slow, heal, cancel, end
     RELEASED = "released"  # a gate was opened; detail: what was released
     BREAK = "break"  # the subject stands still at a labelled point; detail: "finished 10"
     EXPECTED = "expected"  # a condition the scenario waited for; detail: see `Wait`

@@ -27,7 +27,13 @@ _FIELDS = {
     Kind.RUN_RAISED: "raised",
     Kind.EXITED: "exited",
 }
-_FAULTS = {"kill": "killed", "died": "killed", "terminate": "terminated", "cancel": "cancelled"}
+_FAULTS = {
+    "kill": "killed",
+    "died": "killed",
+    "terminate": "terminated",
+    "cancel": "cancelled",
+    "end": "ended",
+}
 _KILLED = ("signal 9", "signal SIGKILL")  # only the examiner, or the machine, kills like this
 
 
@@ -41,6 +47,7 @@ class Life:
     stop_in_force: int = NEVER
     terminated: int = NEVER  # the examiner sent SIGTERM
     cancelled: int = NEVER  # the examiner cancelled run()
+    ended: int = NEVER  # the source came to its end, with nothing left
     killed: int = NEVER  # by the examiner, at the end of a run, or by work that kills its process
     returned: int = NEVER
     raised: int = NEVER
@@ -49,7 +56,7 @@ class Life:
     @property
     def told(self) -> int:
         """When anybody first asked this process to end: before, it has to go on working."""
-        return min(self.stop_set, self.terminated, self.cancelled, self.killed)
+        return min(self.stop_set, self.terminated, self.cancelled, self.ended, self.killed)
 
     @property
     def over(self) -> int:

@@ -95,7 +95,8 @@ def _new_work(history: History, life: Life, late: Sequence[int]) -> Verdict:
 def shutdown_drains_in_flight(history: History) -> Verdict:
     """At stop, work in hand is finished or given back and run() returns.
 
-    Wrong when, after the stop, a running handler is cancelled; when a message taken before is
+    So it does when the source ends by itself, which is wrong only if run() does not return then, or
+    raises. Wrong when, after the stop, a running handler is cancelled; when a message taken before is
     neither settled nor given back by the time run() returns, or is settled for good without having
     been handled; when run() raises, or does not return, or returns only after more than 5 s in
     which nothing happened (the contract says 1 s); when it leaves tasks behind; when the process
@@ -118,6 +119,12 @@ def shutdown_drains_in_flight(history: History) -> Verdict:
                 if verdict is not None:
                     return verdict
             done += _came_back(life)
+        if life.ended < min(told, life.cancelled, life.over):
+            asked += 1
+            verdict = _after_the_end(history, life)
+            if verdict is not None:
+                return verdict
+            done += _came_back(life)
         if life.cancelled < life.over:
             asked += 1
             verdict = _cancelled_run(history, life)
@@ -129,6 +136,26 @@ def shutdown_drains_in_flight(history: History) -> Verdict:
     if asked:
         return inconclusive("The run was over before run() had come back.")
     return inconclusive("No stop was seen while the pool was at work.")
+
+
+def _after_the_end(history: History, life: Life) -> Verdict | None:
+    """A run() that goes on, or breaks, when its source has ended."""
+    for each in stood_still(history):
+        if each.process == life.process and life.ended < each.place < life.over:
+            return failed(
+                f"The source came to its end at {moment(history, life.ended)} and run() had not "
+                f"returned at {moment(history, each.place)}, when nothing moved any more.",
+                witness(history, [*_last_of(history, life, each.place), life.ended, each.place]),
+                "Does something go on waiting for `stop`, or for a message, when the source has ended?",
+            )
+    if life.raised == life.over < min(life.killed, life.stop_set):
+        return failed(
+            f"run() raised {first_line(history.events[life.raised].detail, 'an exception')} when "
+            f"the source had come to its end at {moment(history, life.ended)}.",
+            witness(history, [*_last_of(history, life, life.raised), life.ended, life.raised]),
+            "Does StopAsyncIteration, or a cancelled task, come out of run()?",
+        )
+    return None
 
 
 def _duty_ends(life: Life) -> int:

@@ -279,6 +279,10 @@ class Run:
         self._fault("cancel")
         await self._order("cancel")
 
+    async def end_source(self) -> None:
+        """The source comes to its end, as no broker's does: in the simulation only."""
+        raise GraderError("No broker ends a source: mark this scenario with @simulated_only.")
+
     async def break_at(self, kind: str, count: int) -> None:
         """Freeze the process right after the `count`-th event of this kind from now on."""
         await self._order("break", kind=str(Kind(kind)), count=count)

@@ -390,6 +390,12 @@ class SimRun(Run):
         self._fault("cancel")
         await self._do("cancel")
 
+    async def end_source(self) -> None:
+        """The source comes to its end once nobody can take anything more from it."""
+        await self._react()
+        self._fault("end of the source")
+        await self._do("end_source")
+
     async def cut(self) -> None:
         """Take the subject's connection away, and with it what it delivered; it comes back."""
         self._simulated_proxy()

@@ -34,6 +34,7 @@ _FAULTS = {
     "slow": "network slowed",
     "heal": "network healed",
     "cancel": "run() cancelled",
+    "end": "source came to its end",
 }
 _EVENTS = {
     Kind.RUN_STARTED: "run() called",

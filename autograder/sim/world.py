@@ -176,6 +176,15 @@ class World:
         self.tally.connections_at_cut = self.tally.connections
         self._broker.cut(self._lane)
 
+    def _do_end_source(self, _: Mapping[str, Any]) -> None:
+        """The source comes to its end: what is left in it can be taken no more."""
+
+        def end(process: Process) -> None:
+            if process.source is not None:
+                process.source.buffer.end()
+
+        self._soon(end)
+
     def _do_state(self, _: Mapping[str, Any]) -> list[int]:
         """The broker's counts."""
         state = self._broker.channel(self._lane).state()

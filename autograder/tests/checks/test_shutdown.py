@@ -220,3 +220,39 @@ class TestCancellingRun:
         story = at_work().fault("cancel").cancelled("a")
         story.raised("CancelledError (pool.py line 3); left behind: worker-1\nTraceback")
         assert "1 task behind: worker-1" in self.judged(story).observed
+
+
+class TestASourceThatEnds:
+    """Nobody set `stop`, and there is nothing to take any more."""
+
+    def judged(self, story, **options):
+        return shutdown_drains_in_flight(story.history(**options))
+
+    def ended(self) -> Story:
+        story = Story(2).publish("a").begin().take("a").start("a").finish("a").ack("a")
+        return story.say(Kind.FAULT, detail="end of the source")
+
+    def test_run_comes_back(self):
+        assert self.judged(self.ended().returned()).status is Status.PASS
+
+    def test_run_goes_on_waiting(self):
+        story = self.ended().say(Kind.EXPECTED, detail=HUNG.format(hand=0, busy=0))
+        verdict = self.judged(story)
+        assert verdict.status is Status.FAIL
+        assert "The source came to its end" in verdict.observed
+        assert "wait" in verdict.slip
+        assert Kind.FAULT in [event.kind for event in verdict.witness]
+
+    def test_run_raises(self):
+        story = self.ended().say(Kind.RUN_RAISED, detail="StopAsyncIteration (pool.py line 3)")
+        verdict = self.judged(story)
+        assert verdict.status is Status.FAIL
+        assert "StopAsyncIteration" in verdict.observed
+
+    def test_killed_before_it_could(self):
+        story = self.ended().say(Kind.FAULT, detail="kill")
+        assert self.judged(story).status is Status.INCONCLUSIVE
+
+    def test_a_stop_after_the_end_has_its_own_duty(self):
+        story = self.ended().stop().say(Kind.EXPECTED, detail=HUNG.format(hand=0, busy=0))
+        assert "stop was set" in self.judged(story).observed

@@ -117,8 +117,11 @@ def test_fifteen_seeds_see_each_manner_at_each_pace():
 
 
 @needs_solutions
-@pytest.mark.parametrize("name", ["timeout_around_the_handler", "grace_of_a_second_at_stop"])
-def test_what_takes_minutes_is_caught_here(programs, name):
+@pytest.mark.parametrize(
+    "name",
+    ["timeout_around_the_handler", "grace_of_a_second_at_stop", "hangs_when_the_source_ends"],
+)
+def test_what_no_broker_can_show_is_caught_here(programs, name):
     mutant = programs[f"mutants/{name}"]
     assert (mutant.belongs_on("sim"), mutant.belongs_on("nats")) == (True, False)
     assert set(mutant.caught_by) <= failing(simulated(EXERCISE, mutant.file))

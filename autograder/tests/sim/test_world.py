@@ -346,6 +346,24 @@ async def test_an_hour_of_work_takes_no_time(make):
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.parametrize("manner", MANNERS)
+async def test_a_source_may_come_to_its_end(make, manner):
+    ending = """
+    async def run(source, handle, *, workers, stop):
+        async for message in source:
+            await handle(message)
+            await message.ack()
+    """
+    exam = make(ending, Schedule(1, manner))
+    async with exam.start(workers=1) as run:
+        await run.publish(exam.messages(2))
+        await run.until(settled=2)
+        await run.end_source()
+        await run.until(returned=True)
+    assert exam.histories[0].of(Kind.FAULT)[0].detail == "end of the source"
+    assert exam.histories[0].of(Kind.EXITED)[0].detail == "status 0"
+
+
 async def test_a_condition_there_is_not_is_our_fault(make):
     exam = make()
     with pytest.raises(GraderError, match="no condition called"):

@@ -199,6 +199,18 @@ async def test_the_connection_breaks_under_the_handlers(exam: Exam) -> None:
         await run.until(settled=len(orders))
 
 
+@guarantees(shutdown_drains_in_flight)
+@simulated_only("no broker's stream ends by itself")
+async def test_the_source_ends_by_itself(exam: Exam) -> None:
+    """Nobody has set `stop`, and there will be nothing to take any more: go home."""
+    orders = exam.messages(8)
+    async with exam.start(workers=exam.random.randint(1, 4)) as run:
+        await run.publish(orders)
+        await run.until(settled=len(orders))
+        await run.end_source()
+        await run.until(returned=True)
+
+
 @guarantees(no_message_is_lost)
 @simulated_only("its handlers take minutes")
 async def test_work_that_takes_minutes(exam: Exam) -> None:
