@@ -10,6 +10,7 @@ from autograder.checks.lives import NEVER, Life, Lives, read_lives
 from autograder.checks.phrases import (
     counted,
     delivery_places,
+    failure,
     first_line,
     moment,
     some,
@@ -85,7 +86,7 @@ def _others_cancelled(history: History, cancelled: Sequence[int]) -> Verdict:
 def _how(cause: Event) -> str:
     if cause.kind is Kind.SETTLE_FAILED:
         return "could not be settled"
-    return f"failed ({cause.detail or 'error'})"
+    return f"failed ({failure(cause.detail)})"
 
 
 def _ended_by_failure(history: History, lives: Lives) -> Life | None:
@@ -109,9 +110,9 @@ def _pool_ended(history: History, life: Life) -> Verdict:
         f"{cause.message} {_how(cause)} at {moment(history, last)}, and {words} "
         f"at {moment(history, life.over)} with {counted(len(unfinished(history)), 'message')} left.",
         witness(history, [*delivery_places(history, cause.delivery)[:6], life.over]),
-        "Is every exception of a handler caught inside the loop of its worker?"
-        if cause.kind is Kind.FAILED
-        else "Is SettleFailed caught where ack() and nack() are called?",
+        "Is SettleFailed caught where ack() and nack() are called?"
+        if cause.kind is Kind.SETTLE_FAILED or "SettleFailed" in event.detail
+        else "Is every exception of a handler caught inside the loop of its worker?",
     )
 
 
@@ -121,6 +122,9 @@ def _shrunk(history: History, each: Expectation) -> Verdict:
     slip = "Does the exception end the worker's loop, for want of an `except` inside the loop?"
     if all(history.events[place].delivery in answered for place in failures):
         slip = "Is a slot (of a semaphore, a task set) given back only when the handler succeeds?"
+    lost = history.workers - each.busy
+    if all(history.events[place].detail == "cancelled" for place in failures[-lost:]):
+        slip = "Does a handler's own CancelledError, which `except Exception` does not see, end its worker?"
     if any(history.events[place].kind is Kind.SETTLE_FAILED for place in failures):
         slip = "Does SettleFailed, raised by ack() or nack(), end the worker?"
     return failed(

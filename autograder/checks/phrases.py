@@ -19,6 +19,11 @@ def were(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
+def failure(detail: str) -> str:
+    """How a handler failed, from its event's detail; its own CancelledError is no cancelling."""
+    return "raised CancelledError itself" if detail == "cancelled" else detail or "error"
+
+
 def first_line(text: str, otherwise: str) -> str:
     """The first line of a detail, or what to say if there is none."""
     return text.partition("\n")[0].strip() or otherwise

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from autograder.checks.expectations import read_expectations, stood_still
 from autograder.checks.ledger import CALLS, FINAL, after, first_place, of_process
 from autograder.checks.lives import NEVER, Lives, read_lives
-from autograder.checks.phrases import counted, delivery_places, moment, some, were, witness
+from autograder.checks.phrases import (
+    counted,
+    delivery_places,
+    failure,
+    moment,
+    some,
+    were,
+    witness,
+)
 from autograder.checks.registry import guarantee
 from autograder.model import History, Kind, Verdict, Wait, failed, inconclusive, passed
 
@@ -203,7 +211,7 @@ _SAID = {Kind.ACK: "acked", Kind.GIVE_UP: "given up", Kind.REQUEUE: "given back"
 def _wrong(history: History, book: _Failures, wrong: Sequence[int]) -> Verdict:
     call = history.events[wrong[0]]
     end = history.events[book.end_before(wrong[0])]
-    how = "was cancelled" if end.kind is Kind.CANCELLED else f"failed ({end.detail or 'error'})"
+    how = "was cancelled" if end.kind is Kind.CANCELLED else f"failed ({failure(end.detail)})"
     if call.kind is Kind.ACK:
         slip = "Does ack() also run after an exception: in a `finally`, or after an `except` that only logs?"
     elif end.kind is Kind.CANCELLED:

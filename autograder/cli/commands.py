@@ -83,7 +83,7 @@ def check(
         ),
     ] = None,
     submission: Annotated[
-        Path | None, typer.Option(help="Grade this file in place of the skeleton.")
+        Path | None, typer.Option(help="Grade this file in place of yours.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Repeat the runs of this seed.")] = None,
     seeds: Annotated[
@@ -101,7 +101,7 @@ def check(
         bool, typer.Option("--verbose", "-v", help="Every failure in full.")
     ] = False,
 ) -> None:
-    """Grade your module on a real broker and say what it does not keep.
+    """Grade your module, in a simulation and then on a real broker, and say what it does not keep.
 
     Without a name: the exercise whose folder you are in, else the one you checked last.
     """
@@ -132,7 +132,7 @@ def replay(
     exercise: ExerciseName = None,
     *,
     submission: Annotated[
-        Path | None, typer.Option(help="Run this file in place of the skeleton.")
+        Path | None, typer.Option(help="Run this file in place of yours.")
     ] = None,
     visible: Annotated[
         bool, typer.Option("--visible", help="A scenario of the tests you can read.")

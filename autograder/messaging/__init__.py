@@ -2,7 +2,7 @@
 
 A `Source` hands out `Message`s; a `Handler` does the work; the student's code stands between
 them. What is promised here holds on every engine, and one contract test suite keeps each adapter
-(`memory`, `nats`, `kafka`) to it. Where the brokers differ, the adapter's own page says how.
+(`memory`, `nats`, `rabbitmq`, `kafka`) to it. Where the brokers differ, the adapter's own page says how.
 """
 
 from __future__ import annotations

@@ -141,6 +141,8 @@ def _said(event: Event) -> str:
         return first_line.partition(" ")[2]
     if event.kind is Kind.EXPECTED:
         return expectation(first_line)
+    if event.kind is Kind.FAILED and first_line == "cancelled":
+        return "raised CancelledError itself"
     if event.kind is Kind.RUN_RETURNED and first_line:
         return f"tasks left behind: {first_line}"
     return first_line

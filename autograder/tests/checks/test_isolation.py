@@ -150,3 +150,21 @@ def test_time_that_ran_out_is_no_verdict():
     assert judged(story, truncated=True).status is Status.INCONCLUSIVE
     story.expect("late settled=9 seen=0 buffered=1 in_hand=2 busy=2 held=0")
     assert judged(story).status is Status.INCONCLUSIVE
+
+
+def test_the_likeliest_slip_follows_from_what_failed():
+    def slip(*kinds: str) -> str:
+        story = Story(2).publish("a", "b", "c", "d").begin()
+        for name, kind in zip("ab", kinds, strict=True):
+            story.take(name).start(name).fail(name, kind).requeue(name)
+        stood = "stalled finished=4 seen=0 buffered=4 in_hand=0 busy=0 held=0"
+        return judged(story.expect(stood)).slip
+
+    assert "slot" in slip("error", "transient")
+    assert "own CancelledError" in slip("cancelled", "cancelled")
+    assert "slot" in slip("cancelled", "error")  # the last one to fail did not end by that
+
+
+def test_a_settlement_whose_error_left_run_is_not_the_handlers_fault():
+    story = busy("m1").fail("m1", "permanent").raised("SettleFailed: the connection is gone")
+    assert "SettleFailed caught" in judged(story).slip

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from autograder.checks.phrases import failure
 from autograder.checks.pool import ack_follows_work, failed_work_is_not_acked
 from autograder.model import Kind, Status
 from autograder.tests.checks.build import Story
@@ -74,7 +75,7 @@ class TestFailedWorkIsNotAcked:
     def test_never_settled_for_good(self, how, call):
         verdict = self.judged(taken().start("a").fail("a", how).call(call, "a"))
         assert verdict.status is Status.FAIL
-        assert f"({how})" in verdict.observed
+        assert f"({failure(how)})" in verdict.observed
         assert verdict.slip
 
     def test_given_up_if_it_never_will(self):

@@ -18,7 +18,10 @@ pytestmark = pytest.mark.nats
 
 
 def kinds(exam: Exam, message: str) -> list[Kind]:
-    return [event.kind for event in exam.histories[0].about(message)]
+    """What became of a message. A broker may deliver it before it has confirmed it."""
+    publishing = {Kind.PUBLISHED, Kind.CONFIRMED}
+    events = exam.histories[0].about(message)
+    return [event.kind for event in events if event.kind not in publishing]
 
 
 async def test_a_message_travels_from_publish_to_settled(make_exam: MakeExam):
@@ -28,9 +31,11 @@ async def test_a_message_travels_from_publish_to_settled(make_exam: MakeExam):
         await run.publish(orders)
         await run.until(settled=3)
     assert kinds(exam, orders[0].id) == [
-        Kind.PUBLISHED, Kind.CONFIRMED, Kind.TAKEN, Kind.STARTED, Kind.FINISHED, Kind.ACK, Kind.SETTLED,
+        Kind.TAKEN, Kind.STARTED, Kind.FINISHED, Kind.ACK, Kind.SETTLED,
     ]  # fmt: skip
     history = exam.histories[0]
+    assert history.about(orders[0].id)[0].kind is Kind.PUBLISHED
+    assert len(history.of(Kind.CONFIRMED)) == 3
     assert history.broker.waiting == 0
     assert history.broker.unsettled == 0
     assert history.workers == 2
