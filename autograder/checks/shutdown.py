@@ -253,7 +253,8 @@ def _cancelled_run(history: History, life: Life) -> Verdict | None:
                 f"{moment(history, each.place)}, when nothing moved any more; "
                 f"{counted(each.busy, 'handler')} at work.",
                 witness(history, [fault, *_last_of(history, life, each.place), each.place]),
-                "Is the CancelledError caught somewhere and not raised again, so that a loop goes on?",
+                "Is the CancelledError caught and not raised again, or does a `finally` wait for what "
+                "will never come?",
             )
     if life.returned < life.killed and life.returned == life.over:
         return failed(
