@@ -37,7 +37,7 @@ def here() -> None:
         for each in exercises
         for engine in gradable_engines(each)
     ):
-        console.tell("Every exercise there is has passed on every engine.")
+        console.tell("Every exercise there is has passed on every engine: that is all so far.")
     console.tell(f"Next: {next_command(exercises, done, current)}", style="bold")
 
 

@@ -31,6 +31,7 @@ class Collected:
     """What has been judged so far: all there is when somebody presses Ctrl-C."""
 
     judged: list[verdicts.Judged] = field(default_factory=list)
+    scenarios: int = 0  # with one seed each; one may have several runs
     output: str = ""
     notices: list[str] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
@@ -152,8 +153,9 @@ class _Plan:
             collected.judged += examined.judged
             collected.output = collected.output or examined.output
             collected.notices += examined.notices
+            collected.scenarios += 1
             if self.on_progress is not None:
-                self.on_progress(len(collected.judged), planned)
+                self.on_progress(collected.scenarios, planned)
 
         try:
             async with asyncio.TaskGroup() as group:
