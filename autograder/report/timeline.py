@@ -191,12 +191,17 @@ _SETTLING = frozenset(
 
 @dataclass(slots=True)
 class _Life:
-    """One delivery's way: in hand from `begins` to `ends`, handled from `started` to `ended`."""
+    """One delivery's way from `begins` to `ends`: in hand till `let_go`, handled while `started`.
+
+    Both are over at the same time, or the handler is first. A message that is settled before its
+    handler has ended is the exception, and the mistake to be seen.
+    """
 
     delivery: int
     process: int
     begins: int = -1
     ends: int = -1
+    let_go: int = -1
     started: int | None = None
     ended: int | None = None
     ending: Ending = Ending.OPEN
@@ -204,7 +209,7 @@ class _Life:
     def bars(self, slots: Mapping[int, int]) -> list[Bar]:
         lane = slots[self.delivery]
         hand = Bar(
-            lane, self.begins, self.ends, work=False, ending=self.ending, delivery=self.delivery
+            lane, self.begins, self.let_go, work=False, ending=self.ending, delivery=self.delivery
         )
         if self.started is None or self.ended is None:  # not handled as far as the picture reaches
             return [hand]
@@ -267,6 +272,7 @@ def _life(
     if settled is None or (started is not None and ended is None):
         over = death
     life.ends = max(numbering.row(over), numbering.row(own[-1]))
+    life.let_go = life.ends if settled is None else min(life.ends, numbering.row(settled))
     return life
 
 

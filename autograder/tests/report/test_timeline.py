@@ -63,6 +63,14 @@ def test_a_kill_cuts_the_bar():
     assert layout.rows[killed].rule
 
 
+def test_what_is_settled_too_early_is_in_hand_no_longer():
+    taken, started, finished, acked, settled = samples.correct(1.0, 1)
+    layout = lay_out([taken, acked, settled, started, finished])
+    hand, handler = layout.bars
+    assert (hand.first, hand.last) == (0, 2)
+    assert (handler.first, handler.last) == (3, 4)
+
+
 def test_a_kill_of_one_process_leaves_the_other_alone():
     events = [
         samples.of(1.0, Kind.STARTED, 1),
