@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -46,6 +46,9 @@ AT_ONCE = 2
 
 SHARES = (16, 8, 4, 2, 1)
 """One message of so many, the smallest run first, when a failing run is made smaller."""
+
+SMALL = 30
+"""Events of a run that is not made smaller: it fits a screen."""
 
 PROVIDER = "simulation"
 
@@ -113,6 +116,7 @@ class Exploring:
     _absent: dict[str, str] = field(default_factory=dict)  # scenario -> what is not simulated
     _done: int = 0
     _blocked: bool = False
+    _small: dict[Rehearsal, asyncio.Future[list[Judged]]] = field(default_factory=dict)
     _output: str = ""  # of the first run that printed anything
 
     async def carry_out(
@@ -134,7 +138,10 @@ class Exploring:
             found = results_of(
                 self.exercise, self.scenarios, collected, verdicts.problem(collected.judged)
             )
-            return tuple([await self._smaller(children[0], each) for each in found])
+            free: asyncio.Queue[Child] = asyncio.Queue()
+            for child in children:
+                free.put_nowait(child)
+            return tuple(await asyncio.gather(*(self._smaller(free, each) for each in found)))
         finally:
             for child in children:
                 await child.end()
@@ -213,7 +220,7 @@ class Exploring:
         ]
         collected.complete = True
 
-    async def _smaller(self, child: Child, result: Result) -> Result:
+    async def _smaller(self, free: asyncio.Queue[Child], result: Result) -> Result:
         """The same failure with fewer messages and less disorder, if there is such a run.
 
         It counts only if the same guarantee fails with the same slip, in fewer events.
@@ -223,20 +230,38 @@ class Exploring:
         scenario = next(each for each in self.scenarios if each.name == result.test)
         manner = Schedule.of(result.seed).manner
         run = Rehearsal(result.test, Schedule.of(result.seed))
+        if len(result.history.events) <= SMALL:
+            return replace(result, replay=str(run))
         for share in SHARES:
             for pace in ("instant", "even", Schedule.of(result.seed).pace):
                 schedule = Schedule(result.seed, manner, pace)
-                judged: list[Judged] = []
-                with suppress(Exception):  # many a scenario cannot do with fewer messages
-                    judged = await self.judged(child, scenario, schedule, share)
-                for each in judged:
+                smaller = Rehearsal(result.test, schedule, share)
+                for each in await self._tried(free, scenario, smaller):
                     verdict = each.verdicts.get(result.guarantee)
                     if verdict is not None and _same_in_less(result, each):
-                        run = Rehearsal(result.test, schedule, share)
                         return replace(
-                            result, verdict=verdict, history=each.history, replay=str(run)
+                            result, verdict=verdict, history=each.history, replay=str(smaller)
                         )
         return replace(result, replay=str(run))
+
+    async def _tried(
+        self, free: asyncio.Queue[Child], scenario: Scenario, run: Rehearsal
+    ) -> list[Judged]:
+        """What this run shows; nothing, if the scenario does not bear it. Each is run once."""
+        if run not in self._small:
+            self._small[run] = asyncio.ensure_future(self._try(free, scenario, run))
+        return await self._small[run]
+
+    async def _try(
+        self, free: asyncio.Queue[Child], scenario: Scenario, run: Rehearsal
+    ) -> list[Judged]:
+        child = await free.get()
+        try:
+            return await self.judged(child, scenario, run.schedule, run.share)
+        except Exception:  # noqa: BLE001 - many a scenario cannot do with fewer messages
+            return []
+        finally:
+            free.put_nowait(child)
 
 
 def replay(exercise: Exercise, submission: Path, name: str, *, tests: Path | None) -> list[Judged]:
