@@ -28,7 +28,8 @@ from autograder.exam import (
     why_simulated_only,
 )
 from autograder.exam.engines import open_engine
-from autograder.exam.simulated import NAME, Child, NotSimulatedError, SimExam
+from autograder.exam.simulated import NotSimulatedError, SimExam
+from autograder.exam.simulated_child import NAME, Child
 from autograder.grading import verdicts
 from autograder.model import AckademyError, Exercise, GraderError, Result, Status
 from autograder.report.commands import typed

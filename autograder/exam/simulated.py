@@ -7,9 +7,7 @@ being carried out: see `autograder.sim.world`. A child serves one exam after the
 
 from __future__ import annotations
 
-import asyncio
 import random
-import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -18,24 +16,14 @@ from typing import Any, Self
 
 from autograder.exam.exam import Exam
 from autograder.exam.orders import Order
-from autograder.exam.process import Job, Subject, Zygote, exit_text
+from autograder.exam.process import exit_text
 from autograder.exam.recorder import Life, Recorder
 from autograder.exam.run import Match, Run, gate_rule, match_text
 from autograder.exam.scenario import ScenarioOver
+from autograder.exam.simulated_child import NAME, Child, ChildGoneError
 from autograder.exam.waiting import check_names, detail_of
-from autograder.messaging.adapter import Lane
 from autograder.model import BrokerState, GraderError, Kind, Wait
-from autograder.sim import child
 from autograder.sim.schedule import Schedule
-from autograder.subject import wire
-
-NAME = "sim"
-SILENT_S = 6.0
-"""Seconds without an answer after which the child's loop is blocked: as on a real broker."""
-
-CPU_S = 600
-"""Processor time of one child, which serves hundreds of exams."""
-
 
 _OF_MESSAGES = ("taken", "started", "finished", "settled")
 
@@ -50,96 +38,6 @@ class SimEngine:
 
     name: str = NAME
     version: str = ""
-
-
-class Child:
-    """A process that worlds live in. Started when it is first needed, and again after it died."""
-
-    def __init__(self, zygote: Zygote, submission: Path, function: str) -> None:
-        self._zygote = zygote
-        self._submission = submission
-        self._function = function
-        self._subject: Subject | None = None
-        self._run: SimRun | None = None
-        self._answer: Any = None
-
-    @property
-    def printed(self) -> str:
-        """What the submission printed in the present process."""
-        return self._subject.printed.text() if self._subject is not None else ""
-
-    def _started(self) -> Subject:
-        if self._subject is None:
-            module = self._zygote.workspace(self._submission)
-            job = Job(module, self._function, NAME, Lane("", "", ""), 0, 0, (), cpu_s=CPU_S)
-            self._subject = self._zygote.fork(job, self._on_line)
-        return self._subject
-
-    def serve(self, run: SimRun) -> None:
-        """Events belong to this run from now on."""
-        self._run = run
-
-    def _on_line(self, _: float, line: list[Any]) -> None:
-        run = self._run
-        if line[0] == child.ANSWER:
-            self._answer = line[1:]
-        elif run is not None and line[0] == child.EVENTS:
-            for event in line[1]:
-                run.on_event(*event)
-        elif run is not None and line[0] == wire.BEAT:
-            run.recorder.heartbeat(0.0, line[1:])
-
-    async def order(self, do: str, **details: Any) -> tuple[float, Any, str]:
-        """Have one order carried out: the time it is then, the answer, and what was refused.
-
-        Raises `ChildGoneError` when the process does not live to answer, or is blocked: then it is
-        killed, and the next order goes to a new one.
-        """
-        subject, self._answer = self._started(), None
-        waiting = asyncio.ensure_future(subject.order(do, **details))
-        began = time.monotonic()
-        try:
-            while not waiting.done():
-                await asyncio.wait({waiting}, timeout=0.5)
-                if time.monotonic() - began > SILENT_S and not waiting.done():
-                    await self.end()
-                    raise ChildGoneError(subject, blocked=True)
-        finally:
-            waiting.cancel()
-        if self._answer is None:
-            await asyncio.wait({subject.gone}, timeout=SILENT_S)
-            await self.end()
-            raise ChildGoneError(subject, blocked=False)
-        now, answer, refused = self._answer
-        if not _is_answer(do, answer):  # whoever speaks for the child is not ours
-            subject.garbage = f"{do}: {answer!r}"[:80]
-            await self.end()
-            raise ChildGoneError(subject, blocked=False)
-        return float(now), answer, str(refused)
-
-    async def end(self) -> None:
-        """Kill the process, if there is one."""
-        subject, self._subject = self._subject, None
-        if subject is not None:
-            await subject.end()
-
-
-def _is_answer(do: str, answer: Any) -> bool:
-    """Whether this can be the answer to that order."""
-    if do == "until":
-        return answer in set(Wait)
-    if do == "state":
-        return isinstance(answer, list) and [type(each) for each in answer] == [int] * 4
-    return answer is None
-
-
-class ChildGoneError(Exception):
-    """The child did not live to answer, or did not come to it."""
-
-    def __init__(self, subject: Subject, *, blocked: bool) -> None:
-        super().__init__("blocked" if blocked else exit_text(subject.exit_code))
-        self.subject = subject
-        self.blocked = blocked
 
 
 class SimExam(Exam):

@@ -17,7 +17,8 @@ from itertools import count
 from pathlib import Path
 
 from autograder.exam import Scenario, ScenarioOver, Zygote, isolation_here, load_scenarios
-from autograder.exam.simulated import NAME, Child, NotSimulatedError, SimExam
+from autograder.exam.simulated import NotSimulatedError, SimExam
+from autograder.exam.simulated_child import NAME, Child
 from autograder.grading import submission as submissions
 from autograder.grading import verdicts
 from autograder.grading.grade import (

@@ -8,7 +8,8 @@ from textwrap import dedent
 import pytest
 
 from autograder.exam import ScenarioOver, Zygote, isolation_here
-from autograder.exam.simulated import SILENT_S, Child, NotSimulatedError, SimExam
+from autograder.exam.simulated import NotSimulatedError, SimExam
+from autograder.exam.simulated_child import SILENT_S, Child
 from autograder.model import GraderError, Kind
 from autograder.sim.schedule import MANNERS, PACES, Schedule
 from autograder.sim.world import same_everywhere
