@@ -6,7 +6,6 @@ import asyncio
 import fcntl
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -92,7 +91,15 @@ def _sweep() -> None:
     for lock in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/{OWNER}"):
         with suppress(OSError), lock.open("wb") as held:  # another user's, or one that is owned
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.parent, ignore_errors=True)
+            _remove(lock.parent)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder that a submission wrote to: `rmtree` recurses, and gives up at a depth."""
+    with suppress(OSError):
+        subprocess.run(
+            ["/bin/rm", "-rf", "--", str(folder)], stderr=subprocess.DEVNULL, check=False
+        )
 
 
 class Zygote:
@@ -103,17 +110,18 @@ class Zygote:
         self.isolation = isolation_kind
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
-        _sweep()
-        self._folder = tempfile.TemporaryDirectory(prefix=FOLDER)
+        self._folder = Path()
         self._lock: BinaryIO | None = None
 
     def __enter__(self) -> Self:
-        self._lock = _own(Path(self._folder.name))
+        _sweep()
+        self._folder = Path(tempfile.mkdtemp(prefix=FOLDER))
+        self._lock = _own(self._folder)
         ours, theirs = socket.socketpair()
         environment = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "HOME": self._folder.name,
-            "TMPDIR": self._folder.name,
+            "HOME": str(self._folder),
+            "TMPDIR": str(self._folder),
             "LANG": "C.UTF-8",
             "PYTHONHASHSEED": "0",  # the order of a set of texts repeats
         }
@@ -126,7 +134,7 @@ class Zygote:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            cwd=self._folder.name,
+            cwd=self._folder,
             start_new_session=True,  # Ctrl-C is for the examiner; it ends its subjects itself
         )
         theirs.close()
@@ -141,8 +149,8 @@ class Zygote:
             self._process.wait()
             if self._process.stderr:
                 self._process.stderr.close()
-        self._folder.cleanup()
         if self._lock is not None:
+            _remove(self._folder)
             self._lock.close()
 
     def wait_ready(self) -> None:
@@ -163,7 +171,7 @@ class Zygote:
 
     def workspace(self, module: Path) -> Path:
         """A fresh folder that holds a copy of the student's module and nothing else."""
-        folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._folder.name))
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._folder))
         copy = folder / module.name
         copy.write_bytes(module.read_bytes())
         return copy

@@ -159,7 +159,7 @@ class Run:
             )
         if life.ended_by_us or life.died_at_work or life.returned:
             return ""
-        if code in {host.EXIT_NO_BROKER, host.EXIT_BUG}:
+        if code in {host.EXIT_NO_BROKER, host.EXIT_BUG} and not life.called:
             return ""  # the exam asks the broker and decides whose fault it is
         if code == -Signals.SIGXCPU:
             return "cpu: the module used more processor time than any solution needs and was stopped.\n"
@@ -182,7 +182,8 @@ class Run:
         await self.recorder.life.exited.wait()
         self._exam.printed(subject)
         self._subject = None
-        if subject.exit_code in {host.EXIT_NO_BROKER, host.EXIT_BUG}:
+        started = self.recorder.life.called  # from then on these are the module's words
+        if subject.exit_code in {host.EXIT_NO_BROKER, host.EXIT_BUG} and not started:
             last = subject.printed.text().strip().splitlines()[-1:]
             raise GraderError(f"The subject could not be started: {' '.join(last)}")
         await self._exam.of_broker(self._exam.engine.expire(self.lane))

@@ -7,6 +7,7 @@ that is blocked, the next order goes to a new one.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -95,11 +96,11 @@ class Child:
             await asyncio.wait({subject.gone}, timeout=SILENT_S)
             await self.end()
             raise ChildGoneError(subject, blocked=False)
-        now, answer, refused = self._answer
-        if not _is_answer(do, answer):  # whoever speaks for the child is not ours
-            subject.garbage = f"{do}: {answer!r}"[:80]
+        if not _is_answer(do, self._answer):  # whoever speaks for the child is not ours
+            subject.garbage = f"{do}: {self._answer!r}"[:80]
             await self.end()
             raise ChildGoneError(subject, blocked=False)
+        now, answer, refused = self._answer
         return float(now), answer, str(refused)
 
     async def end(self) -> None:
@@ -109,8 +110,11 @@ class Child:
             await subject.end()
 
 
-def _is_answer(do: str, answer: Any) -> bool:
+def _is_answer(do: str, said: list[Any]) -> bool:
     """Whether this can be the answer to that order."""
+    if len(said) != 3 or type(said[0]) not in {int, float} or not math.isfinite(said[0]):
+        return False
+    answer = said[1]
     if do == "until":
         return answer in set(Wait)
     if do == "state":

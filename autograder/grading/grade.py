@@ -217,7 +217,7 @@ def notices_of(zygote: Zygote, *others: str) -> tuple[str, ...]:
     notices = list(others)
     if zygote.isolation == "plain":
         notices.append(
-            "No isolation: this system has no Landlock, or ACKADEMYISOLATION=plain is set. The "
+            "No isolation: this system has no Landlock, or ACKADEMY_ISOLATION=plain is set. The "
             "module could read every file that you can. Grade only code you trust here."
         )
     return tuple(dict.fromkeys(notices))

@@ -2,7 +2,7 @@
 
 Landlock knows files, TCP ports and signals. A process behind it can still send datagrams, connect to
 a unix socket by its path (a container engine listens on one), open an io_uring, or change the limits
-and priorities of other processes of the same user. A seccomp filter refuses these with EPERM; all
+and priorities of other processes of the same user, and the modes and times of its files. A seccomp filter refuses these with EPERM; all
 else passes. The filter is a classic BPF program over the number and the arguments of each call:
 https://docs.kernel.org/userspace-api/seccomp_filter.html. It knows two architectures; on others the
 other walls have to do.
@@ -29,12 +29,16 @@ _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _X32 = 0x40000000  # added to the numbers of the x32 interface, which shares x86_64's name
 
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
+_UNKNOWN = 0x00050000 | errno.ENOSYS  # for a call with an older one that callers then take
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data
 
 _INET, _INET6, _UNIX = 2, 10, 1
 _STREAM, _DATAGRAM, _KIND = 1, 2, 0xF  # flags for the new descriptor are or-ed to a socket's kind
 _TCP, _UDP = 6, 17
+_FAST_OPEN = 0x20000000  # MSG_FASTOPEN: connect and send in one
+_NEW_NAMESPACES = 0x7E020000  # CLONE_NEW*
+_NONE = -1  # this architecture never had the call
 
 Instruction = tuple[int, int, int, int]
 
@@ -76,6 +80,33 @@ _CALLS: Sequence[tuple[str, tuple[int, int], Sequence[_Argument]]] = (
     ("perf_event_open", (298, 241), ()),
     ("unshare", (272, 97), ()),
     ("setns", (308, 268), ()),
+    ("clone", (56, 220), (_Argument(0, (0,), _NEW_NAMESPACES),)),
+    # A connection without connect(), which is where Landlock looks, and a port without bind().
+    ("sendto", (44, 206), (_Argument(3, (0,), _FAST_OPEN),)),
+    ("sendmsg", (46, 211), (_Argument(2, (0,), _FAST_OPEN),)),
+    ("sendmmsg", (307, 269), (_Argument(3, (0,), _FAST_OPEN),)),
+    ("listen", (50, 201), ()),
+    # Modes, owners, times and attributes of whatever files the user has: Landlock lets them change.
+    ("chmod", (90, _NONE), ()),
+    ("fchmod", (91, 52), ()),
+    ("fchmodat", (268, 53), ()),
+    ("fchmodat2", (452, 452), ()),
+    ("chown", (92, _NONE), ()),
+    ("fchown", (93, 55), ()),
+    ("lchown", (94, _NONE), ()),
+    ("fchownat", (260, 54), ()),
+    ("utime", (132, _NONE), ()),
+    ("utimes", (235, _NONE), ()),
+    ("futimesat", (261, _NONE), ()),
+    ("utimensat", (280, 88), ()),
+    ("setxattr", (188, 5), ()),
+    ("lsetxattr", (189, 6), ()),
+    ("fsetxattr", (190, 7), ()),
+    ("setxattrat", (463, 463), ()),
+    ("removexattr", (197, 14), ()),
+    ("lremovexattr", (198, 15), ()),
+    ("fremovexattr", (199, 16), ()),
+    ("removexattrat", (466, 466), ()),
     # What outlives a process and belongs to no folder: a note from one run to the next.
     ("shmget", (29, 194), ()),
     ("msgget", (68, 186), ()),
@@ -86,6 +117,7 @@ _CALLS: Sequence[tuple[str, tuple[int, int], Sequence[_Argument]]] = (
     ("keyctl", (250, 219), ()),
 )
 _SOCKET = (41, 198)
+_CLONE3 = 435  # its flags lie in memory, where a filter cannot look
 
 
 def available() -> bool:
@@ -142,10 +174,13 @@ def _program(machine: str, *, names: bool) -> list[Instruction]:
         (_LOAD, 0, 0, _NUMBER),
         (_JUMP_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, _REFUSE),
+        (_JUMP_EQUAL, 0, 1, _CLONE3),
+        (_RETURN, 0, 0, _UNKNOWN),
     ]
     for numbers, arguments in [(_SOCKET, socket), *((each[1], each[2]) for each in _CALLS)]:
-        block = list(_block(arguments))
-        program += [(_JUMP_EQUAL, 0, len(block), numbers[column]), *block]
+        if numbers[column] != _NONE:
+            block = list(_block(arguments))
+            program += [(_JUMP_EQUAL, 0, len(block), numbers[column]), *block]
     return [*program, (_RETURN, 0, 0, _ALLOW)]
 
 

@@ -37,6 +37,7 @@ EXPECTED = {
     "exits_at_import": ("exit at import", r"calls sys\.exit\(0\) while it is imported"),
     "os_exits_at_import": ("exited", r"ended by itself \(status 0\)"),
     "os_exits_mid_run": ("exited", r"ended by itself \(status 0\)"),
+    "exits_like_the_host": ("exited", r"ended by itself \(status 69\)"),
     "exits_mid_run": ("exit", r"calls sys\.exit\('enough'\) in the middle of the run \(exits_mid_run\.py line 7\)"),
     "exits_in_a_task": ("exit", r"calls sys\.exit\(0\) in the middle of the run \(exits_in_a_task\.py line 6\)"),
     "forks": ("fork", r"the module forks"),
@@ -60,6 +61,7 @@ TOLERATED = {
     "prints_100_mb": r"printed 104,857,\d+ bytes",
     "leaves_children": r"left 1 processes behind",
     "leaves_threads": "",
+    "digs_deep": "",
 }
 
 

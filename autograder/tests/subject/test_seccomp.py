@@ -99,6 +99,14 @@ attempt("shared memory", lambda: call(29, 0, 4096, 0o1600))
 attempt("ptrace", lambda: call(101, 16, os.getppid(), 0, 0))
 attempt("x32", lambda: call(0x40000000 + 39))
 attempt("high bits", lambda: call(41, 1 | 1 << 40, 1, 0))
+mine = tempfile.mkdtemp()
+attempt("mode", lambda: os.chmod(mine, 0))
+attempt("owner", lambda: os.chown(mine, os.getuid(), os.getgid()))
+attempt("times", lambda: os.utime(mine, (0, 0)))
+attempt("attribute", lambda: os.setxattr(mine, "user.note", b"1"))
+attempt("listen", lambda: socket.socket().listen())
+attempt("fast open", lambda: socket.socket().sendto(b"x", 0x20000000, ("127.0.0.1", 1)))
+attempt("user namespace", lambda: call(56, 0x10000000 | 17, 0, 0, 0, 0))
 """
     )
     assert set(said.values()) == {"PermissionError"}
@@ -165,6 +173,10 @@ def test_the_program_of_each_architecture(machine, architecture, socket, prlimit
     assert not verdict(socket, 2, 2, 0)
     assert not verdict(socket, 1, 1, 0)
     assert not verdict(socket, 2, 1, 262)
+    assert (
+        run(program, number=435, architecture=architecture, arguments=(0,))
+        == 0x00050000 | errno.ENOSYS
+    )
     assert verdict(prlimit, 0, 7)
     assert not verdict(prlimit, 4711, 7)
     assert not verdict(ptrace)
