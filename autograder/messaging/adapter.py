@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain, repeat
 from typing import Protocol
 
 from autograder.messaging import Source
@@ -35,6 +36,14 @@ class Standing:
     in_hand: int  # taken, not settled
     connected: bool
     connections: int = 1  # how often it connected so far; on Kafka, how often it was assigned
+
+
+_RECONNECT_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+def reconnect_pauses_s() -> Iterator[float]:
+    """Seconds to wait before each attempt to connect again; the last pause repeats for ever."""
+    return chain(_RECONNECT_PAUSES_S, repeat(_RECONNECT_PAUSES_S[-1]))
 
 
 class AdapterSource(Source, Protocol):

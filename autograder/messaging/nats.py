@@ -25,13 +25,12 @@ https://docs.nats.io/nats-concepts/jetstream/consumers.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from autograder.messaging import SettleFailed
-from autograder.messaging.adapter import Lane, Standing
+from autograder.messaging.adapter import Lane, Standing, reconnect_pauses_s
 from autograder.messaging.buffer import Buffer
 from autograder.messaging.delivery import Delivery
 from autograder.messaging.envelope import ID_HEADER, KEY_HEADER, from_header
@@ -45,9 +44,6 @@ PULL_EXPIRES_S = 0.2
 
 PULL_BATCH = 100
 """Messages that one request asks for, at most: unpacking a large burst would hold the loop up."""
-
-RECONNECT_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Pauses between attempts to reconnect; the last one repeats."""
 
 ACK, NAK, TERM = b"+ACK", b"-NAK", b"+TERM"
 _OURS = frozenset((ID_HEADER, KEY_HEADER))
@@ -239,9 +235,7 @@ class NatsSource:
                 self._lost += replies
 
     async def _reconnected(self) -> Link:
-        for pause_s in itertools.chain(
-            RECONNECT_PAUSES_S, itertools.repeat(RECONNECT_PAUSES_S[-1])
-        ):
+        for pause_s in reconnect_pauses_s():
             await asyncio.sleep(pause_s)
             link = Link(self._lane, self._receive, self._lose)
             with suppress(ConnectionError):

@@ -31,12 +31,11 @@ and https://www.rabbitmq.com/docs/ttl.
 from __future__ import annotations
 
 import asyncio
-import itertools
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from autograder.messaging import rabbitmq_lane as queues
-from autograder.messaging.adapter import Lane, Standing
+from autograder.messaging.adapter import Lane, Standing, reconnect_pauses_s
 from autograder.messaging.buffer import Buffer
 from autograder.messaging.delivery import Delivery
 from autograder.messaging.envelope import ID_HEADER, KEY_HEADER, from_header
@@ -44,9 +43,6 @@ from autograder.messaging.rabbitmq_consumer import Consumer
 
 if TYPE_CHECKING:
     from pika.spec import BasicProperties
-
-RECONNECT_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Pauses between attempts to reconnect; the last one repeats."""
 
 _OURS = frozenset((ID_HEADER, KEY_HEADER))
 
@@ -181,9 +177,7 @@ class RabbitSource:
             await self._reconnect()
 
     async def _reconnect(self) -> None:
-        for pause_s in itertools.chain(
-            RECONNECT_PAUSES_S, itertools.repeat(RECONNECT_PAUSES_S[-1])
-        ):
+        for pause_s in reconnect_pauses_s():
             await asyncio.sleep(pause_s)
             self._lost.clear()
             self._consumer = self._new_consumer()  # its messages may come while it opens
