@@ -67,14 +67,10 @@ class SimReporter(Reporter):
     def flush(self) -> None:
         """Nothing waits."""
 
-    def _maybe_break(self, kind: Kind) -> None:
-        if kind in self._breaks:
-            self._breaks[kind] -= 1
-            if self._breaks[kind] == 0:
-                del self._breaks[kind]
-                self._tell_world(Kind.BREAK, "", "", 0, 0, str(kind))
-                self.frozen = True
-                raise Frozen
+    def _stand_still(self, kind: Kind) -> None:
+        self._tell_world(Kind.BREAK, "", "", 0, 0, str(kind))
+        self.frozen = True
+        raise Frozen
 
 
 class SimWorker(Worker):

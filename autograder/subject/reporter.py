@@ -91,5 +91,8 @@ class Reporter:
         self._breaks[kind] -= 1
         if self._breaks[kind] == 0:
             del self._breaks[kind]
-            self.line([Kind.BREAK, "", "", 0, 0, kind])
-            os.kill(os.getpid(), signal.SIGSTOP)
+            self._stand_still(kind)
+
+    def _stand_still(self, kind: Kind) -> None:
+        self.line([Kind.BREAK, "", "", 0, 0, kind])
+        os.kill(os.getpid(), signal.SIGSTOP)
