@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from autograder.model import Exercise, UsageError
+from autograder.model import Call, Exercise, UsageError
 
 KINDS = ("port", "client", "call", "tests")
 ENGINES = ("sim", "nats", "rabbitmq", "kafka")
@@ -247,7 +247,7 @@ def _exercise(name: str, folder: Path, solution_folder: Path, table: _Table) -> 
     timeout_s = table.get("timeout_s", (float, int), "a number of seconds above 0")
     if not timeout_s > 0:
         raise table.error(f"`timeout_s` is {timeout_s}, but must be above 0.")
-    engines, points = _engines(table), _points(table)
+    engines, points, calls = _engines(table), _points(table), _calls(table)
     table.refuse_unknown()
     return Exercise(
         path=name,
@@ -260,6 +260,7 @@ def _exercise(name: str, folder: Path, solution_folder: Path, table: _Table) -> 
         points=points,
         folder=folder,
         solution_folder=solution_folder,
+        calls=calls,
     )
 
 
@@ -271,6 +272,20 @@ def _engines(table: _Table) -> tuple[str, ...]:
             f"`engines` is {engines!r}, but must name engines once each, out of {', '.join(ENGINES)}."
         )
     return tuple(engines)
+
+
+def _calls(table: _Table) -> tuple[Call, ...]:
+    """How functions are called that are not called as the pools are."""
+    if "calls" not in table.table:
+        return ()
+    calls: dict[str, str] = table.get("calls", dict, "a table of functions and what they are given")
+    try:
+        return tuple(Call.read(function, text) for function, text in calls.items())
+    except (ValueError, AttributeError):
+        raise table.error(
+            f"`calls` is {calls!r}, but must say for each function what it is given: "
+            '`run = "source, handle, *, workers, stop"`.'
+        ) from None
 
 
 def _points(table: _Table) -> dict[str, int]:

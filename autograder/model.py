@@ -207,6 +207,38 @@ class Guarantee:
         return self.check(history)
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a function of a student's is called: the names of what it is given.
+
+    A name is an option that a scenario sets (`workers`), or something the host provides (`source`).
+    """
+
+    function: str
+    positional: tuple[str, ...] = ("source", "handle")
+    named: tuple[str, ...] = ("workers", "stop")
+
+    @classmethod
+    def read(cls, function: str, text: str) -> Call:
+        """From `source, handle, *, workers, stop`. Raises `ValueError` for what is no such list."""
+        before, _, after = text.partition("*")
+        parts = [[name.strip() for name in part.split(",")] for part in (before, after)]
+        positional, named = ([name for name in part if name] for part in parts)
+        names = [*positional, *named]
+        if not all(map(str.isidentifier, names)) or len(set(names)) < len(names):
+            raise ValueError(text)
+        return cls(function, tuple(positional), tuple(named))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything it is given."""
+        return (*self.positional, *self.named)
+
+    def __str__(self) -> str:
+        """`run(source, handle, workers=..., stop=...)`."""
+        return f"{self.function}({', '.join([*self.positional, *(f'{name}=...' for name in self.named)])})"
+
+
 @dataclass(frozen=True)
 class Exercise:
     """One exercise as its folder describes it. `path` is `NN_unit/NN_slug`."""
@@ -221,6 +253,12 @@ class Exercise:
     points: Mapping[str, int]  # guarantee name -> points
     folder: Path  # exercises/NN_unit/NN_slug
     solution_folder: Path  # solutions/NN_unit/NN_slug; absent in the student edition
+    calls: tuple[Call, ...] = ()  # of functions that are not called as the pools are
+
+    def call(self, function: str = "") -> Call:
+        """How one of its functions is called; the entry, if none is named. Raises `KeyError`."""
+        calls = {self.function: Call(self.function)} | {each.function: each for each in self.calls}
+        return calls[function or self.function]
 
     @property
     def skeleton(self) -> Path:

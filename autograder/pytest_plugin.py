@@ -139,8 +139,8 @@ async def exam(
     seed = int(os.environ.get("ACKADEMY_SEED", "1"))
     named = {"test": request.node.originalname, "exercise": exercise.path}
     if request.param == NAME:
-        child = Child(bench.zygote("memory"), submission, exercise.function)
-        yield SimExam(child=child, schedule=Schedule.of(seed), **named)
+        child = Child(bench.zygote("memory"), submission)
+        yield SimExam(child=child, call=exercise.call, schedule=Schedule.of(seed), **named)
         await child.end()
         return
     server = bench.server(request.param)
@@ -150,7 +150,7 @@ async def exam(
             engine=engine,
             zygote=bench.zygote(request.param),
             submission=submission,
-            function=exercise.function,
+            call=exercise.call,
             seed=seed,
             **named,
         )

@@ -155,15 +155,20 @@ def _todos(source: str) -> Iterator[str]:
 
 
 def check_signature(exercise: Exercise) -> Iterator[Finding]:
-    """Skeleton, reference and variants offer the same function with the same signature."""
+    """Skeleton, reference and variants offer the same functions with the same signatures."""
+    for function in dict.fromkeys((exercise.function, *(each.function for each in exercise.calls))):
+        yield from _check_function(exercise, function)
+
+
+def _check_function(exercise: Exercise, function: str) -> Iterator[Finding]:
     try:
-        expected = signature(exercise.reference, exercise.function)
+        expected = signature(exercise.reference, function)
     except UsageError as error:
         yield Finding(f"solutions/{exercise.path}", error.sentence, _MODULE)
         return
     for file in (exercise.skeleton, *variants(exercise)):
         try:
-            actual = signature(file, exercise.function)
+            actual = signature(file, function)
         except UsageError as error:
             yield Finding(file.name, error.sentence, f"Write: {expected}")
             continue

@@ -31,7 +31,7 @@ async def measure(exercise: Exercise, pool: Path, server: Server, zygote: Zygote
         engine=engine,
         zygote=zygote,
         submission=pool,
-        function=exercise.function,
+        call=exercise.call,
         seed=1,
     )
     try:

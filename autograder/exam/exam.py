@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from autograder.exam.engines import PATIENCE_S, Engine
 from autograder.exam.orders import Order, make_orders
 from autograder.exam.process import Subject, Zygote
-from autograder.exam.run import Run
-from autograder.model import BrokerState, Event, History
+from autograder.exam.run import Run, Setup
+from autograder.model import BrokerState, Call, Event, GraderError, History
 from autograder.subject.work import Work
 
 T = TypeVar("T")
@@ -29,14 +29,14 @@ class Exam:
         engine: Engine,
         zygote: Zygote,
         submission: Path,
-        function: str,
+        call: Callable[[str], Call],
         seed: int,
         test: str = "",
         exercise: str = "",
     ) -> None:
         self.engine = engine
         self.zygote = zygote
-        self.function = function
+        self._call = call
         self.seed = seed
         self.test = test
         self.exercise = exercise
@@ -74,13 +74,32 @@ class Exam:
         return secrets.token_hex(3)
 
     def start(
-        self, *, workers: int, prefetch: int = 256, proxy: bool = False, stop_first: bool = False
+        self,
+        *,
+        function: str = "",
+        prefetch: int = 256,
+        proxy: bool = False,
+        stop_first: bool = False,
+        **options: Any,
     ) -> AbstractAsyncContextManager[Run]:
-        """A run of the submission with so many workers. With `proxy`, its network can be faulted.
+        """A run of the submission's entry, or of another `function` that its exercise knows.
 
-        `stop_first`: the stop event is set before the student's function is called.
+        `options` are what the function is given beside the host's own: `workers`, say. With
+        `proxy`, its network can be faulted. `stop_first`: the stop event is set before the call.
+        Raises `GraderError` for an option the function does not have, or lacks.
         """
-        return Run(self, workers=workers, prefetch=prefetch, proxy=proxy, stop_first=stop_first)
+        setup = Setup(self.call_of(function), options, prefetch, proxy, stop_first)
+        return self._run(setup)
+
+    def _run(self, setup: Setup) -> Run:
+        return Run(self, setup)
+
+    def call_of(self, function: str) -> Call:
+        """How this function is called; the entry, if none is named."""
+        try:
+            return self._call(function)
+        except KeyError:
+            raise GraderError(f"exercise.toml does not say how {function} is called.") from None
 
     async def of_broker(self, work: Awaitable[T]) -> T:
         """Await something of the broker's. The time it takes is not the submission's."""

@@ -12,14 +12,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from autograder.messaging.adapter import Lane
-from autograder.model import GraderError
+from autograder.model import Call, GraderError
 from autograder.subject import isolation, wire
 
 READY_TIMEOUT_S = 30
@@ -33,10 +33,10 @@ class Job:
     """What a subject process is asked to do."""
 
     module: Path
-    function: str
+    call: Call
     engine: str
     lane: Lane
-    workers: int
+    options: Mapping[str, Any]
     prefetch: int
     ports: tuple[int, ...]
     names: bool = False  # whether it may have to look up the broker's name

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Self
@@ -20,7 +20,7 @@ from autograder.exam.recorder import Life, Recorder
 from autograder.exam.scenario import ScenarioOver
 from autograder.exam.waiting import wait_for_answer, wait_for_life, wait_until
 from autograder.messaging.adapter import Lane
-from autograder.model import BrokerState, GraderError, Kind
+from autograder.model import BrokerState, Call, GraderError, Kind
 from autograder.subject import host, reporter, wire
 
 if TYPE_CHECKING:
@@ -30,17 +30,36 @@ CLOSING_S = 10  # more than any adapter needs to close
 Match = Order | Sequence[Order] | None
 
 
+PROVIDED = frozenset({"source", "handle", "stop"})
+"""What the host gives a function; everything else that it is given is an option of the run."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a run begins: what is called, with what, over which kind of network."""
+
+    call: Call
+    options: Mapping[str, Any]
+    prefetch: int = 256
+    proxy: bool = False
+    stop_first: bool = False
+
+    def check(self) -> None:
+        """Raise `GraderError` unless the options are those that the function takes."""
+        wanted = set(self.call.names) - PROVIDED
+        if wanted != set(self.options):
+            told = ", ".join(sorted(wanted)) or "no options"
+            raise GraderError(f"{self.call} takes {told}, not {', '.join(self.options) or 'none'}.")
+
+
 class Run:
     """What a scenario holds in its hand. Made by `Exam.start`."""
 
-    def __init__(
-        self, exam: Exam, *, workers: int, prefetch: int, proxy: bool, stop_first: bool
-    ) -> None:
+    def __init__(self, exam: Exam, setup: Setup) -> None:
+        setup.check()
         self._exam = exam
-        self.workers = workers
-        self._prefetch = prefetch
-        self._stop_first = stop_first
-        self._wants_proxy = proxy
+        self._setup = setup
+        self.workers: int = setup.options.get("workers", 1)
         self._proxy: FaultProxy | None = None
         self._lane: Lane | None = None
         self._subject: Subject | None = None
@@ -52,7 +71,7 @@ class Run:
 
     async def __aenter__(self) -> Self:
         self._lane = await self._exam.of_broker(self._exam.engine.open_lane("run"))
-        if self._wants_proxy:
+        if self._setup.proxy:
             self._proxy = FaultProxy(
                 self._broker_address(),
                 kafka=self._exam.engine.name == "kafka",
@@ -100,14 +119,14 @@ class Run:
         lane, ports = self._subject_lane()
         job = Job(
             module=self._exam.workspace(),  # a fresh copy: the process before may have changed its own
-            function=self._exam.function,
+            call=self._setup.call,
             engine=self._exam.engine.name,
             lane=lane,
-            workers=self.workers,
-            prefetch=self._prefetch,
+            options=self._setup.options,
+            prefetch=self._setup.prefetch,
             ports=ports,
             names=not _is_here(self._broker_address()[0]),
-            stop_first=self._stop_first,
+            stop_first=self._setup.stop_first,
             orders=tuple(self._gates),
         )
 
@@ -269,7 +288,9 @@ class Run:
         self._send(Signals.SIGSTOP)
 
     async def resume(self) -> None:
-        """SIGCONT, after `pause` or at a break point."""
+        """SIGCONT, after `pause` or at a break point. Raises `GraderError` at any other time."""
+        if not self.paused:
+            raise GraderError("There is nothing to resume: the subject does not stand still.")
         self._fault("resume")
         self._paused = self.recorder.life.at_break = False
         self.recorder.beat.at = self.recorder.moved_at = time.monotonic()

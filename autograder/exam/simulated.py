@@ -8,9 +8,8 @@ being carried out: see `autograder.sim.world`. A child serves one exam after the
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,11 +17,11 @@ from autograder.exam.exam import Exam
 from autograder.exam.orders import Order
 from autograder.exam.process import exit_text
 from autograder.exam.recorder import Life, Recorder
-from autograder.exam.run import Match, Run, gate_rule, match_text
+from autograder.exam.run import Match, Run, Setup, gate_rule, match_text
 from autograder.exam.scenario import ScenarioOver
 from autograder.exam.simulated_child import NAME, Child, ChildGoneError
 from autograder.exam.waiting import check_names, detail_of
-from autograder.model import BrokerState, GraderError, Kind, Wait
+from autograder.model import BrokerState, Call, GraderError, Kind, Wait
 from autograder.sim.schedule import Schedule
 
 _OF_MESSAGES = ("taken", "started", "finished", "settled")
@@ -47,6 +46,7 @@ class SimExam(Exam):
         self,
         *,
         child: Child,
+        call: Callable[[str], Call],
         schedule: Schedule,
         test: str = "",
         exercise: str = "",
@@ -57,7 +57,7 @@ class SimExam(Exam):
             engine=SimEngine(),  # type: ignore[arg-type]  # nobody asks it for more than its name
             zygote=None,  # type: ignore[arg-type]  # the child has it
             submission=Path(),
-            function="",
+            call=call,
             seed=schedule.seed,
             test=test,
             exercise=exercise,
@@ -76,11 +76,8 @@ class SimExam(Exam):
     def _nonce(self) -> str:
         return f"{self._nonces.getrandbits(24):06x}"
 
-    def start(
-        self, *, workers: int, prefetch: int = 256, proxy: bool = False, stop_first: bool = False
-    ) -> AbstractAsyncContextManager[Run]:
-        """A run of the submission with so many workers, in a world of its own."""
-        return SimRun(self, workers=workers, prefetch=prefetch, proxy=proxy, stop_first=stop_first)
+    def _run(self, setup: Setup) -> Run:
+        return SimRun(self, setup)
 
 
 class SimRun(Run):
@@ -88,12 +85,8 @@ class SimRun(Run):
 
     _exam: SimExam
 
-    def __init__(
-        self, exam: SimExam, *, workers: int, prefetch: int, proxy: bool, stop_first: bool
-    ) -> None:
-        super().__init__(
-            exam, workers=workers, prefetch=prefetch, proxy=proxy, stop_first=stop_first
-        )
+    def __init__(self, exam: SimExam, setup: Setup) -> None:
+        super().__init__(exam, setup)
         self._now = 0.0
         self.recorder = Recorder(lambda: self._now)
         self._keys: dict[str, str] = {}
@@ -109,8 +102,9 @@ class SimRun(Run):
             seed=how.seed,
             manner=how.manner,
             pace=how.pace,
-            workers=self.workers,
-            prefetch=self._prefetch,
+            call=asdict(self._setup.call),
+            options=dict(self._setup.options),
+            prefetch=self._setup.prefetch,
         )
         try:
             await self.restart()
@@ -152,7 +146,7 @@ class SimRun(Run):
         self._life = self.recorder.begin_life()
         self.recorder.note(Kind.SPAWNED)
         self._paused = False
-        await self._do("spawn", orders=self._gates, stop_first=self._stop_first)
+        await self._do("spawn", orders=self._gates, stop_first=self._setup.stop_first)
 
     # --- orders
 
@@ -315,5 +309,5 @@ class SimRun(Run):
         raise NotSimulatedError("a network that heals")
 
     def _simulated_proxy(self) -> None:
-        if not self._wants_proxy:
+        if not self._setup.proxy:
             raise GraderError("This run has no fault proxy: use exam.start(..., proxy=True).")

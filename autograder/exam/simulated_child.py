@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from autograder.exam.process import Job, Subject, Zygote, exit_text
 from autograder.exam.recorder import Recorder
 from autograder.messaging.adapter import Lane
-from autograder.model import Wait
+from autograder.model import Call, Wait
 from autograder.sim import child
 from autograder.subject import wire
 
@@ -41,10 +41,9 @@ class Listener(Protocol):
 class Child:
     """A process that worlds live in. Started when it is first needed, and again after it died."""
 
-    def __init__(self, zygote: Zygote, submission: Path, function: str) -> None:
+    def __init__(self, zygote: Zygote, submission: Path) -> None:
         self._zygote = zygote
         self._submission = submission
-        self._function = function
         self._subject: Subject | None = None
         self._run: Listener | None = None
         self._answer: Any = None
@@ -57,7 +56,7 @@ class Child:
     def _started(self) -> Subject:
         if self._subject is None:
             module = self._zygote.workspace(self._submission)
-            job = Job(module, self._function, NAME, Lane("", "", ""), 0, 0, (), cpu_s=CPU_S)
+            job = Job(module, Call(""), NAME, Lane("", "", ""), {}, 0, (), cpu_s=CPU_S)
             self._subject = self._zygote.fork(job, self._on_line)
         return self._subject
 

@@ -34,7 +34,7 @@ class Session:
             engine=self.engine,
             zygote=self.zygote,
             submission=submission,
-            function=self.exercise.function,
+            call=self.exercise.call,
             seed=seed,
             test=scenario.name,
             exercise=self.exercise.path,

@@ -126,7 +126,7 @@ class Exploring:
         """Try schedules, and make what fails small."""
         await asyncio.to_thread(zygote.wait_ready)
         work = self._work(time.monotonic() + EXPLORE_S)
-        children = [Child(zygote, submission, self.exercise.function) for _ in range(AT_ONCE)]
+        children = [Child(zygote, submission) for _ in range(AT_ONCE)]
         try:
             try:
                 async with asyncio.TaskGroup() as group:
@@ -191,6 +191,7 @@ class Exploring:
         """Run one scenario in worlds of its own and judge what happened."""
         exam = SimExam(
             child=child,
+            call=self.exercise.call,
             schedule=schedule,
             test=scenario.name,
             exercise=self.exercise.path,
@@ -281,7 +282,7 @@ def replay(exercise: Exercise, submission: Path, name: str, *, tests: Path | Non
 
     async def carry_out(zygote: Zygote) -> list[Judged]:
         await asyncio.to_thread(zygote.wait_ready)
-        child = Child(zygote, submission, exercise.function)
+        child = Child(zygote, submission)
         try:
             return await exploring.judged(child, scenario, run.schedule, run.share)
         except NotSimulatedError as absent:

@@ -34,7 +34,8 @@ def main(channel: socket.socket, job: dict[str, Any]) -> int:
                     world.end()
                 gc.collect()
                 schedule = Schedule(order["seed"], order["manner"], order["pace"])
-                world = World(job | {"workers": order["workers"], "prefetch": order["prefetch"]}, schedule, walls)  # fmt: skip
+                asked = {name: order[name] for name in ("call", "options", "prefetch")}
+                world = World(job | asked, schedule, walls)
                 answer = None
             elif world is None:
                 raise RuntimeError(f"no world to {order['do']} in")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
 
 from autograder.messaging.adapter import Lane, Standing
-from autograder.model import Kind
+from autograder.model import Call, Kind
 from autograder.sim.broker import SimBroker
 from autograder.sim.clock import Clock
 from autograder.sim.loop import SimLoop
@@ -103,15 +104,20 @@ class SimHost(host.Host):
         """Connect, call the student's function, close."""
         loop = self._process.loop
         loop.set_task_factory(self._remember_task)
-        source = await self._process.connect(self._job["prefetch"])
-        self._source = source
-        if self._job["stop_first"]:
-            self._stop.ask()
-        await self._call(function, source)
-        for _ in range(TURNS_OF_GRACE):  # a real connection takes longer than that to close
-            await asyncio.sleep(0)
-        await source.close()
+        async with AsyncExitStack() as stack:
+            await self._play(function, stack)
         return host.EXIT_OK
+
+    async def _open_source(self, stack: AsyncExitStack) -> SimSource:
+        source = await self._process.connect(self._job["prefetch"])
+
+        async def close() -> None:
+            for _ in range(TURNS_OF_GRACE):  # a real connection takes longer than that to close
+                await asyncio.sleep(0)
+            await source.close()
+
+        stack.push_async_callback(close)
+        return source
 
     def obey(self, order: dict[str, Any]) -> None:
         """Do what the examiner asks for."""
@@ -156,10 +162,10 @@ class Process:
 
     def start(self) -> None:
         """Import the module anew and call its function."""
-        path, function = Path(self._job["module"]), self._job["function"]
+        path = Path(self._job["module"])
         sys.modules.pop(path.stem, None)
         try:
-            run = load(path, function)
+            run = load(path, Call(**self._job["call"]))
         except Broken as broken:
             self.reporter.event(Kind.BROKEN, detail=broken.detail)
             self.status = host.EXIT_BROKEN

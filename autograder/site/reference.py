@@ -199,11 +199,13 @@ _KEYS = {
     "engines": f"What it is graded on, the default first: {', '.join(f'`{each}`' for each in catalog.ENGINES)}.",
     "timeout_s": "Seconds one scenario may take, the broker's own time not counted.",
     "points": "A table: one guarantee, one whole number above 0.",
+    "calls": "A table: one function, the names of what it is given. Left out where `run` is called as "
+    "the pools are: `source, handle, *, workers, stop`.",
 }
 
 
 def exercise_page(exercises: Sequence[Exercise]) -> str:
-    """The keys of `exercise.toml`, all of them required, with a real file."""
+    """The keys of `exercise.toml`, with a real file."""
     rows = [f"| `{key}` | {told} |" for key, told in _KEYS.items()]
     example = exercises[0]
     text = (example.folder / "exercise.toml").read_text(encoding="utf-8").rstrip()
@@ -212,7 +214,7 @@ def exercise_page(exercises: Sequence[Exercise]) -> str:
             "# exercise.toml",
             "",
             (
-                "How an exercise describes itself. Every key is required and no other is allowed; the "
+                "How an exercise describes itself. Every key but `calls` is required, no other is allowed; the "
                 "statement, in words, is `README.md` beside it."
             ),
             "",

@@ -12,7 +12,8 @@ import signal
 import socket
 import sys
 import weakref
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 
 from autograder.messaging import Message, Permanent, Transient
 from autograder.messaging.adapter import AdapterSource, Lane, Standing, open_source
-from autograder.model import Kind
+from autograder.model import Call, Kind
 from autograder.subject import wire
 from autograder.subject.module import (  # fmt: skip
     Broken,
@@ -48,7 +49,7 @@ def main(channel: socket.socket, job: dict[str, Any]) -> int:
     reporter = Reporter(channel)
     _forbid_forks(reporter)
     try:
-        function = load(Path(job["module"]), job["function"])
+        function = load(Path(job["module"]), Call(**job["call"]))
     except Broken as broken:
         reporter.event(Kind.BROKEN, detail=broken.detail)
         _flush()
@@ -126,6 +127,7 @@ class Host:
         self._reporter = reporter
         self._job = job
         self._path = Path(job["module"])
+        self._call = Call(**job["call"])
         self._book = Book()
         self._gates = Gates()
         self._worker = Worker(reporter)
@@ -145,15 +147,10 @@ class Host:
         loop.set_task_factory(self._remember_task)
         loop.add_signal_handler(signal.SIGTERM, self._stop.ask)
         loop.add_reader(self._channel, self._read_orders)
-        lane = Lane(**self._job["lane"])
         self._keep_telling()
         try:
-            async with open_source(self._job["engine"], lane, prefetch=self._job["prefetch"]) as source:  # fmt: skip
-                self._source = source
-                self._tell()
-                if self._job["stop_first"]:
-                    self._stop.ask()
-                await self._call(function, source)
+            async with AsyncExitStack() as stack:
+                await self._play(function, stack)
         except OSError as error:
             print(f"ackademy: no connection to the broker: {error}", file=sys.stderr)
             return EXIT_NO_BROKER
@@ -161,22 +158,47 @@ class Host:
             loop.remove_reader(self._channel)
         return EXIT_OK
 
-    async def _call(self, function: StudentFunction, inner: AdapterSource) -> None:
-        source = RecordedSource(inner, self._reporter, self._book)
+    async def _play(self, function: StudentFunction, stack: AsyncExitStack) -> None:
+        """Provide what the call names, and call; what was opened is closed with the stack."""
+        given = {name: await self._provide(name, stack) for name in self._call.names}
+        self._tell()
+        if self._job["stop_first"]:
+            self._stop.ask()
         self.called = True
         self._reporter.event(Kind.RUN_STARTED)
-        call = self._guarded(function, source)
+        call = self._guarded(function, given)
         self._run = asyncio.get_running_loop().create_task(call, name="run")
         try:
             await asyncio.wait({self._run})
         finally:
             self._run = None
 
-    async def _guarded(self, function: StudentFunction, source: RecordedSource) -> None:
+    async def _provide(self, name: str, stack: AsyncExitStack) -> Any:
+        """One thing that the student's function is given. Raises `OSError` if there is no broker."""
+        match name:
+            case "source":
+                self._source = await self._open_source(stack)
+                return RecordedSource(self._source, self._reporter, self._book)
+            case "handle":
+                return self._handle
+            case "stop":
+                return self._stop
+            case _:
+                return self._job["options"][name]
+
+    async def _open_source(self, stack: AsyncExitStack) -> AdapterSource:
+        """A connection of the run's lane."""
+        lane = Lane(**self._job["lane"])
+        opening = open_source(self._job["engine"], lane, prefetch=self._job["prefetch"])
+        return await stack.enter_async_context(opening)
+
+    async def _guarded(self, function: StudentFunction, given: Mapping[str, Any]) -> None:
         """The student's call itself. What comes out of it is an event, never an exception."""
         token = _STUDENT.set(True)
         try:
-            await function(source, self._handle, workers=self._job["workers"], stop=self._stop)
+            call = self._call
+            named = {name: given[name] for name in call.named}
+            await function(*(given[name] for name in call.positional), **named)
         except SystemExit as error:
             report_exit(self._reporter, error, self._path)
         except BaseException as error:  # noqa: BLE001 - whatever the student's code raises

@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-StudentFunction = Callable[..., Awaitable[None]]
+from autograder.model import Call
+
+StudentFunction = Callable[..., Awaitable[Any]]
 
 
 class Broken(Exception):  # noqa: N818 - a state of the submission, not of ours
@@ -21,8 +23,8 @@ class Broken(Exception):  # noqa: N818 - a state of the submission, not of ours
         self.detail = f"{code}: {sentence}\n{trace}"
 
 
-def load(path: Path, function: str) -> StudentFunction:
-    """Import the module at `path` and return its coroutine function. Raises `Broken`."""
+def load(path: Path, call: Call) -> StudentFunction:
+    """Import the module at `path` and return the coroutine function to call. Raises `Broken`."""
     try:
         path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -51,10 +53,11 @@ def load(path: Path, function: str) -> StudentFunction:
             "raises at import", f"{path.name} raises {summary(error)} while it is imported.",
             student_trace(error, path),
         ) from None  # fmt: skip
-    return _callable(module, path, function)
+    return _callable(module, path, call)
 
 
-def _callable(module: Any, path: Path, function: str) -> StudentFunction:
+def _callable(module: Any, path: Path, call: Call) -> StudentFunction:
+    function = call.function
     found = getattr(module, function, None)
     if found is None:
         raise Broken("no function", f"{path.name} has no function called {function}.")
@@ -67,11 +70,11 @@ def _callable(module: Any, path: Path, function: str) -> StudentFunction:
     except (ValueError, TypeError):
         raise Broken("signature", f"The signature of {function} cannot be read.") from None
     try:
-        signature.bind(object(), object(), workers=1, stop=object())
+        signature.bind(*call.positional, **dict.fromkeys(call.named))
     except TypeError as error:
         raise Broken(
             "signature",
-            f"{function}{signature} cannot be called as {function}(source, handle, workers=..., stop=...): {error}.",
+            f"{function}{signature} cannot be called as {call}: {error}.",
         ) from None
     return found  # type: ignore[no-any-return] # getattr: checked above
 

@@ -110,7 +110,12 @@ def _watch(subject: int, control: socket.socket, wake: int) -> int:
 
 
 def _signal(subject: int, number: int) -> None:
-    """SIGTERM goes to the process, as an orchestrator sends it; all else to its whole group."""
+    """SIGTERM goes to the process, as an orchestrator sends it; all else to its whole group.
+
+    SIGCONT waits for the process to stand still: at a break point it says so before it does.
+    """
+    if number == signal.SIGCONT:
+        os.waitid(os.P_PID, subject, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     with suppress(ProcessLookupError):
         if number == signal.SIGTERM:
             os.kill(subject, number)

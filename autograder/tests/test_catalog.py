@@ -54,6 +54,33 @@ def test_an_exercise_is_what_its_file_says(course):
     assert exercise.reference.parent == course / "solutions/03_concurrency/01_worker_pool"
 
 
+def test_the_entry_is_called_as_the_pools_are(course):
+    exercise = catalog.load(course, "03_concurrency/01_worker_pool")
+
+    assert str(exercise.call()) == "run(source, handle, workers=..., stop=...)"
+    assert exercise.call("run") == exercise.call()
+    with pytest.raises(KeyError):
+        exercise.call("replay")
+
+
+def test_an_exercise_may_say_how_its_functions_are_called(course):
+    calls = 'run = "source, letters, *, tries"\nreplay = "*, limit"\n'
+    exercise = catalog.load(course, write(course, f"{TOML}\n[calls]\n{calls}"))
+
+    assert str(exercise.call()) == "run(source, letters, tries=...)"
+    assert exercise.call("replay").names == ("limit",)
+    assert not exercise.call("replay").positional
+
+
+@pytest.mark.parametrize(
+    "calls",
+    ['run = "source handle"', 'run = "source, source"', "run = 3", 'run = "a, *, b, *, c"'],
+)
+def test_a_call_that_is_none_is_refused(course, calls):
+    with pytest.raises(UsageError, match=r"`calls` is .* but must say for each function"):
+        catalog.load(course, write(course, f"{TOML}\n[calls]\n{calls}\n"))
+
+
 def test_exercises_come_in_course_order_and_other_folders_are_none(course):
     (course / "exercises/03_concurrency/__pycache__").mkdir()
     (course / "exercises/notes/01_idea").mkdir(parents=True)

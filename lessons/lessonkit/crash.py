@@ -14,7 +14,7 @@ from autograder.checks import judge
 from autograder.checks.pool import no_message_is_lost
 from autograder.exam import Exam, ScenarioOver, Zygote, isolation_here
 from autograder.exam.engines import open_engine
-from autograder.model import History, Verdict
+from autograder.model import Call, History, Verdict
 from lessonkit.broker import ENGINE, server
 
 _PRELUDE = """import asyncio
@@ -41,7 +41,8 @@ async def crash(
         engine = await open_engine(ENGINE, server().url)
         try:
             exam = Exam(
-                engine=engine, zygote=zygote, submission=module, function="main", seed=1,
+                engine=engine, zygote=zygote, submission=module,
+                call=lambda _: Call("main"), seed=1,
                 test="crash", exercise="lesson",
             )  # fmt: skip
             with suppress(ScenarioOver):  # what it waits for cannot come: that is the thing to see

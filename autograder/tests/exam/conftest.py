@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from autograder.exam import Exam, Zygote, isolation_here
 from autograder.exam.engines import Engine, open_engine
+from autograder.model import Call
 from autograder.pytest_plugin import Bench
 
 POOL = """
@@ -61,7 +62,12 @@ def make_exam(engine: Engine, zygote: Zygote, tmp_path: Path) -> MakeExam:
         module = tmp_path / "worker_pool.py"
         module.write_text(textwrap.dedent(text))
         return Exam(
-            engine=engine, zygote=zygote, submission=module, function="run", seed=1, test="test"
+            engine=engine,
+            zygote=zygote,
+            submission=module,
+            call=lambda _: Call("run"),
+            seed=1,
+            test="test",
         )
 
     return make

@@ -10,7 +10,7 @@ import pytest
 from autograder.checks.pool import no_message_is_lost, stop_means_no_new_work
 from autograder.exam import Exam, ScenarioOver
 from autograder.exam.waiting import SILENT_S, STILL_S
-from autograder.model import BY_THE_MODULE, GraderError, Kind, Status
+from autograder.model import BY_THE_MODULE, Call, GraderError, Kind, Status
 
 from .conftest import MakeExam
 
@@ -446,3 +446,26 @@ async def test_runs_side_by_side_do_not_mix(make_exam: MakeExam):
 
 def kinds_of(run, message: str) -> list[Kind]:
     return [event.kind for event in run.recorder.events if event.message == message]
+
+
+async def test_an_option_must_be_one_that_the_function_takes(make_exam: MakeExam):
+    exam = make_exam("async def run(source, handle, *, workers, stop): ...")
+    for options in {}, {"workers": 2, "limit": 3}:
+        with pytest.raises(GraderError, match=r"run\(source, handle, workers.* takes workers, not"):
+            exam.start(**options)
+
+
+async def test_another_call_is_given_what_it_names(make_exam: MakeExam):
+    exam = make_exam("""
+        async def replay(source, *, limit):
+            async for message in source:
+                await message.ack()
+                limit -= 1
+                if not limit:
+                    return
+    """)
+    exam.call_of = lambda _: Call("replay", ("source",), ("limit",))
+    async with exam.start(function="replay", limit=2) as run:
+        await run.publish(exam.messages(3))
+        await run.until(returned=True)
+    assert run.count("settled") == 2

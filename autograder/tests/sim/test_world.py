@@ -10,9 +10,14 @@ import pytest
 from autograder.exam import ScenarioOver, Zygote, isolation_here
 from autograder.exam.simulated import NotSimulatedError, SimExam
 from autograder.exam.simulated_child import SILENT_S, Child
-from autograder.model import GraderError, Kind
+from autograder.model import Call, GraderError, Kind
 from autograder.sim.schedule import MANNERS, PACES, Schedule
 from autograder.sim.world import same_everywhere
+
+
+def the_call(_):
+    return Call("run")
+
 
 HEAD = """
 import asyncio
@@ -58,8 +63,10 @@ async def make(zygote, tmp_path):
     def make(source=POOL, schedule=Schedule(1)):  # noqa: B008 - a constant
         file = tmp_path / f"pool_{len(children)}.py"
         file.write_text(HEAD + dedent(source))
-        children.append(Child(zygote, file, "run"))
-        return SimExam(child=children[-1], schedule=schedule, test="test", exercise="x")
+        children.append(Child(zygote, file))
+        return SimExam(
+            child=children[-1], call=the_call, schedule=schedule, test="test", exercise="x"
+        )
 
     yield make
     for child in children:
@@ -108,7 +115,9 @@ async def test_a_message_travels_from_publish_to_settled(make):
 async def test_the_same_seed_gives_the_same_history(make, manner, pace):
     schedule = Schedule(7, manner, pace)
     first, second = make(schedule=schedule), make(schedule=schedule)
-    other = SimExam(child=second.child, schedule=Schedule(8, manner, pace), test="test")
+    other = SimExam(
+        child=second.child, call=the_call, schedule=Schedule(8, manner, pace), test="test"
+    )
     await everything(other)  # what a process has seen before changes nothing
     one, two = await everything(first), await everything(second)
     assert one.events == two.events
@@ -281,7 +290,9 @@ async def test_a_loop_that_never_turns_is_a_verdict_in_time(make):
             await run.until(returned=True)
     assert time.monotonic() - began < 10 * SILENT_S
     assert exam.histories[0].of(Kind.EXPECTED)[-1].detail.startswith("blocked")
-    exam = SimExam(child=exam.child, schedule=Schedule(2))  # and the next one gets a new process
+    exam = SimExam(
+        child=exam.child, call=the_call, schedule=Schedule(2)
+    )  # and the next one gets a new process
     with pytest.raises(ScenarioOver):
         async with exam.start(workers=1) as run:
             await run.until(returned=True)
