@@ -276,7 +276,8 @@ def _engines(table: _Table) -> tuple[str, ...]:
 
 def _calls(table: _Table) -> tuple[Call, ...]:
     """How functions are called that are not called as the pools are."""
-    if "calls" not in table.table:
+    if "calls" not in table.table:  # the one key that may be left out
+        table.asked.add("calls")
         return ()
     calls: dict[str, str] = table.get("calls", dict, "a table of functions and what they are given")
     try:
