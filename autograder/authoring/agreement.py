@@ -8,6 +8,7 @@ from functools import partial
 
 from rich.console import Console  # noqa: TC002 - a type everywhere else too
 
+from autograder.authoring.folders import Finding
 from autograder.authoring.submissions import Outcome
 from autograder.model import Status
 
@@ -31,25 +32,43 @@ class Difference:
     guarantee: str
     simulated: Status | None  # None: no run was judged by it
     real: Status | None
+    why: str = ""  # the reason its author gives; none: nobody expected it
 
 
 def agreements(outcomes: Sequence[Outcome]) -> Iterator[Agreement]:
     """One for each real engine that programs were graded on, if they were simulated, too."""
     engines = dict.fromkeys(each.job.engine for each in outcomes)
     simulated = _by_program(outcomes, SIMULATION)
+    expected = {each.job.submission.name: each.job.submission.differs for each in outcomes}
     for engine in engines:
         real = _by_program(outcomes, engine)
         programs = [name for name in real if name in simulated]
         if engine != SIMULATION and programs:
             pairs = [
                 Difference(
-                    name, guarantee, simulated[name].get(guarantee), real[name].get(guarantee)
+                    name,
+                    guarantee,
+                    simulated[name].get(guarantee),
+                    real[name].get(guarantee),
+                    expected.get(name, {}).get(guarantee, ""),
                 )
                 for name in programs
                 for guarantee in dict.fromkeys((*simulated[name], *real[name]))
             ]
             different = tuple(pair for pair in pairs if pair.simulated is not pair.real)
             yield Agreement(engine, len(pairs), different)
+
+
+def judge(outcomes: Sequence[Outcome]) -> Iterator[Finding]:
+    """Differences that nobody has named: the simulation says something that is not so, or too little."""
+    for each in agreements(outcomes):
+        for one in each.differences:
+            if not one.why:
+                yield Finding(
+                    f"{one.program} on {each.engine}",
+                    f"{one.guarantee}: {_told(one, each.engine)}",
+                    f"Make the simulation right, or name it: Differs: {one.guarantee} (why)",
+                )
 
 
 def _by_program(outcomes: Sequence[Outcome], engine: str) -> dict[str, dict[str, Status]]:
@@ -68,8 +87,12 @@ def draw(outcomes: Sequence[Outcome], console: Console) -> None:
         same = each.compared - len(each.differences)
         say(f"\nsimulation and {each.engine}: {same} of {each.compared} verdicts are the same")
         for one in each.differences:
-            told = f"{_word(one.simulated)} in the simulation, {_word(one.real)} on {each.engine}"
-            say(f"    {one.program} {one.guarantee}: {told}")
+            say(f"    {one.program} {one.guarantee}: {_told(one, each.engine)}")
+            say(f"        {one.why or 'nobody has said why'}")
+
+
+def _told(one: Difference, engine: str) -> str:
+    return f"{_word(one.simulated)} in the simulation, {_word(one.real)} on {engine}"
 
 
 def _word(status: Status | None) -> str:

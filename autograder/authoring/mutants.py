@@ -4,7 +4,8 @@ The subject names the misconception, the body its consequence, the trailer `Caug
 guarantees that must fail, then comes the diff against the reference. A few lines show exactly the
 mistake, nothing is written twice, and a reference that moves makes its patches fail loudly.
 
-A second trailer, `Only-on: ENGINE (why)`, is for a mistake that shows on one engine alone.
+A second trailer, `Only-on: ENGINE (why)`, is for a mistake that shows on one engine alone. A third,
+`Differs: GUARANTEE (why)`, names a verdict that may be another in the simulation than on a broker.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from autograder.model import GraderError, UsageError
 
 _TRAILER = re.compile(r"Caught-by:\s*(.*)", re.IGNORECASE)
 _ONLY = re.compile(r"Only-on:\s*(\w*)\s*(?:\((.+)\))?", re.IGNORECASE)
+_DIFFERS = re.compile(r"Differs:\s*(\w*)\s*(?:\((.+)\))?", re.IGNORECASE)
 _DIFF = re.compile(r"(diff --git |--- \S)")
 _NEW_FILE = re.compile(r"\+\+\+ (?:b/)?([^\t\n]+)")
 
@@ -36,6 +39,7 @@ class Mutant:
     caught_by: tuple[str, ...]
     target: str  # the path the diff changes, without its `b/`
     only_on: str = ""
+    differs: Mapping[str, str] = field(default_factory=dict)  # guarantee -> why
 
     @property
     def name(self) -> str:
@@ -50,7 +54,9 @@ def parse(patch: Path) -> Mutant:
     except (OSError, UnicodeDecodeError) as error:
         raise _unusable(patch, f"cannot be read: {error}") from error
     message, diff = _split(text)
-    paragraphs = [line for line in message if not (_TRAILER.match(line) or _ONLY.match(line))]
+    trailer = (_TRAILER, _ONLY, _DIFFERS)
+    paragraphs = [line for line in message if not any(each.match(line) for each in trailer)]
+    differs = {match[1]: match[2] for line in message if (match := _DIFFERS.match(line))}
     only = [match for line in message if (match := _ONLY.match(line))]
     trailers = [match[1] for line in message if (match := _TRAILER.match(line))]
     caught_by = tuple(name for line in trailers for name in re.split(r"[,\s]+", line) if name)
@@ -70,8 +76,12 @@ def parse(patch: Path) -> Mutant:
         raise _unusable(
             patch, "says `Only-on:` without an engine, or without the reason in brackets"
         )
+    if not all(name and why for name, why in differs.items()):
+        raise _unusable(
+            patch, "says `Differs:` without a guarantee, or without the reason in brackets"
+        )
     only_on = only[0][1] if only else ""
-    return Mutant(patch, subject.strip(), body.strip(), caught_by, targets[0], only_on)
+    return Mutant(patch, subject.strip(), body.strip(), caught_by, targets[0], only_on, differs)
 
 
 def apply(mutant: Mutant, reference: Path, folder: Path) -> Path:

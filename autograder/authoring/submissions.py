@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from multiprocessing import get_context
@@ -40,7 +40,8 @@ class Role(StrEnum):
 class Submission:
     """One program to grade. `caught_by` is empty unless it is a mutant.
 
-    `only_on`: the one engine that a mutant's mistake shows on, if it is one alone.
+    `only_on`: the one engine that a mutant's mistake shows on, if it is one alone. `differs`: which
+    of its verdicts may be another in the simulation than on a broker, and why.
     """
 
     role: Role
@@ -49,6 +50,7 @@ class Submission:
     tests: Path
     caught_by: tuple[str, ...] = ()
     only_on: str = ""
+    differs: Mapping[str, str] = field(default_factory=dict)
 
     def belongs_on(self, engine: str) -> bool:
         """Whether it proves anything on this engine."""
@@ -119,7 +121,13 @@ def _mutants(exercise: Exercise, workshop: Path) -> tuple[list[Submission], list
         name = f"mutants/{mutant.name}"
         programs.append(
             Submission(
-                Role.MUTANT, name, file, exercise.hidden_tests, mutant.caught_by, mutant.only_on
+                Role.MUTANT,
+                name,
+                file,
+                exercise.hidden_tests,
+                mutant.caught_by,
+                mutant.only_on,
+                mutant.differs,
             )
         )
     return programs, findings

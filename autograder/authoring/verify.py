@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autograder.authoring import folders, matrix, submissions
+from autograder.authoring import agreement, folders, matrix, submissions
 from autograder.authoring.matrix import Matrix
 from autograder.authoring.submissions import Acquire, Grader, Job, Outcome, Role
 from autograder.model import AckademyError, Exercise, UsageError
@@ -50,7 +50,7 @@ def verify(
         ]
         complete = session.run(work)
     outcomes = sorted(session.outcomes, key=_in_order)
-    findings += [*unmade, *matrix.judge_programs(outcomes)]
+    findings += [*unmade, *matrix.judge_programs(outcomes), *agreement.judge(outcomes)]
     if complete:
         findings += matrix.judge_guarantees(exercise, outcomes)
     return Matrix(

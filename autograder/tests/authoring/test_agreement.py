@@ -44,6 +44,28 @@ def test_each_real_engine_is_compared(found):
         )  # fmt: skip
 
 
+def test_a_difference_that_nobody_named_is_to_be_mended(found):
+    unnamed = [each for each in found.findings if "in the simulation" in each.sentence]
+    assert [each.where for each in unnamed] == [
+        f"mutants/early_ack on {e}" for e in ("nats", "kafka")
+    ]
+    assert unnamed[0].remedy.endswith("Differs: no_message_is_lost (why)")
+    assert found.exit_code == 1
+
+
+def test_a_difference_with_a_reason_is_shown_with_it(tmp_path):
+    exercise = course.write(tmp_path)
+    patch = exercise.solution_folder / "mutants/early_ack.patch"
+    named = "Differs: no_message_is_lost (it falls together there)\nCaught-by:"
+    patch.write_text(patch.read_text().replace("Caught-by:", named, 1))
+    found = verify(exercise, grade=stricter, acquire=course.acquire, engines=("sim", "nats"))
+
+    assert not [each for each in found.findings if "in the simulation" in each.sentence]
+    console = Console(file=io.StringIO(), width=200)
+    matrix.draw(found, console)
+    assert "it falls together there" in console.file.getvalue()
+
+
 def test_it_is_drawn_and_kept(found):
     console = Console(file=io.StringIO(), width=200)
     matrix.draw(found, console)

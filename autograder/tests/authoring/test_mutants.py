@@ -53,6 +53,20 @@ def test_an_engine_alone_needs_its_name_and_the_reason(parse, trailer):
         parse(course.patch(f"one\n{trailer}"))
 
 
+def test_a_verdict_may_be_another_in_the_simulation(parse):
+    mutant = parse(course.patch("one\nDiffers: two (by chance)\nDiffers: three (it must)"))
+
+    assert mutant.differs == {"two": "by chance", "three": "it must"}
+    assert "Differs" not in mutant.body
+    assert not parse(course.patch("one")).differs
+
+
+@pytest.mark.parametrize("trailer", ["Differs: two", "Differs: (why)", "Differs:"])
+def test_another_verdict_needs_its_guarantee_and_the_reason(parse, trailer):
+    with pytest.raises(UsageError, match="Differs"):
+        parse(course.patch(f"one\n{trailer}"))
+
+
 @pytest.mark.parametrize(
     "trailer",
     [
