@@ -3,7 +3,8 @@
     with acquire("nats") as server:
         print(server.url, server.version, server.provider)
 
-`async with acquire("kafka") as server` is the same for coroutines. Nothing that was started
+`async with acquire("kafka") as server` is the same for coroutines. Engines are the brokers that an
+exercise runs on; stores are the databases beside them, `postgres` and `valkey`. Nothing that was started
 survives the block, nor a crash of whoever runs it: see `records`.
 """
 
@@ -14,7 +15,14 @@ from pathlib import Path
 
 from autograder.brokers import kafka_boot, kafka_jars
 from autograder.brokers.kafka_jars import installed
-from autograder.brokers.providers import available, engines, is_alive, require_alive
+from autograder.brokers.providers import (
+    available,
+    engines,
+    is_alive,
+    require_alive,
+    require_known,
+    stores,
+)
 from autograder.brokers.server import Missing, MissingError, Progress, Server
 from autograder.brokers.session import acquire
 from autograder.brokers.warm import Standing, Status, down, status, up
@@ -33,7 +41,9 @@ __all__ = [
     "installed",
     "is_alive",
     "require_alive",
+    "require_known",
     "status",
+    "stores",
     "up",
 ]
 

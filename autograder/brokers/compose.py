@@ -2,8 +2,8 @@
 
 `check` looks for them each time, also for those that somebody started with `docker compose up`. So
 looking must cost nothing: no command is run and no engine is asked. Each service has a port, and a
-mark of its own in the first words of its protocol (a server's name, a cluster's id): whoever
-answers at the port without the mark is somebody else's server, and is left alone.
+mark of its own in the first words of its protocol (a server's name, a cluster's id, for a store the
+login): whoever answers at the port without the mark is somebody else's server, and is left alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from pathlib import Path
 from autograder.brokers import (
     kafka_wire,
     nats_wire,
+    postgres_wire,
     rabbitmq_wire,
+    valkey_wire,
 )
 from autograder.brokers.process import Patience
 from autograder.brokers.server import Missing, NotReadyError, Server
@@ -102,6 +104,21 @@ def _rabbitmq_is_ours(host: str, port: int) -> bool:
     return f"@{MARK}".encode() in frame
 
 
+def _postgres_is_ours(host: str, port: int) -> bool:
+    """By its user, password and database: nothing is said before the login."""
+    url = _POSTGRES.format(port=port).replace("127.0.0.1", host)
+    return bool(postgres_wire.probe(url, timeout_s=_LOOK_TIMEOUT_S))
+
+
+def _valkey_is_ours(host: str, port: int) -> bool:
+    """By its user beside the usual one, and the password."""
+    url = _VALKEY.format(port=port).replace("127.0.0.1", host)
+    return bool(valkey_wire.probe(url, timeout_s=_LOOK_TIMEOUT_S))
+
+
+_POSTGRES = "postgresql://ackademy:ackademy@127.0.0.1:{port}/ackademy"
+_VALKEY = "redis://ackademy:ackademy@127.0.0.1:{port}"
+
 SERVICES: Mapping[str, Service] = {
     service.engine: service
     for service in (
@@ -128,6 +145,22 @@ SERVICES: Mapping[str, Service] = {
             url="amqp://ackademy:ackademy@127.0.0.1:{port}",
             is_ours=_rabbitmq_is_ours,
             probe=lambda url: rabbitmq_wire.probe(url, timeout_s=_PROBE_TIMEOUT_S),
+        ),
+        Service(
+            engine="postgres",
+            variable="ACKADEMY_POSTGRES_PORT",
+            port=5432,
+            url=_POSTGRES,
+            is_ours=_postgres_is_ours,
+            probe=lambda url: postgres_wire.probe(url, timeout_s=_PROBE_TIMEOUT_S),
+        ),
+        Service(
+            engine="valkey",
+            variable="ACKADEMY_REDIS_PORT",
+            port=6379,
+            url=_VALKEY,
+            is_ours=_valkey_is_ours,
+            probe=lambda url: valkey_wire.probe(url, timeout_s=_PROBE_TIMEOUT_S),
         ),
     )
 }

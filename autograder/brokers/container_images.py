@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from autograder.brokers import kafka_config, kafka_wire, nats, nats_wire, rabbitmq, rabbitmq_wire
+from autograder.brokers import (
+    kafka_config,
+    kafka_wire,
+    nats,
+    nats_wire,
+    postgres_wire,
+    rabbitmq,
+    rabbitmq_wire,
+    valkey_wire,
+)
 from autograder.brokers.process import free_ports
 from autograder.brokers.server import NotReadyError
 
@@ -121,7 +130,20 @@ IMAGES: Mapping[str, Image] = {
             },
             places=_rabbit_ports,
         ),
-        # PostgreSQL and Valkey come with the lessons that need them: `postgres:17`, port 5432,
-        # POSTGRES_USER and POSTGRES_PASSWORD; `valkey/valkey:8`, port 6379.
+        Image(
+            engine="postgres",
+            name="postgres:17",
+            port=5432,
+            url="postgresql://ackademy:ackademy@127.0.0.1:{port}/ackademy",
+            ready=lambda url, timeout_s: postgres_wire.probe(url, timeout_s=timeout_s),
+            variables=lambda _port: {"POSTGRES_USER": "ackademy", "POSTGRES_PASSWORD": "ackademy"},
+        ),
+        Image(
+            engine="valkey",
+            name="valkey/valkey:8",
+            port=6379,
+            url="redis://127.0.0.1:{port}",
+            ready=lambda url, timeout_s: valkey_wire.probe(url, timeout_s=timeout_s),
+        ),
     )
 }

@@ -17,21 +17,30 @@ from pathlib import Path
 
 import psutil
 
+from autograder.brokers.account import BECOME, Account
+
 # What runs before the server, in the server's own process. It waits for one byte, which its owner
 # sends once the pid is on record, so that no crash leaves a server nobody knows of: end of file
-# means that the owner died first. PR_SET_PDEATHSIG (prctl(2)) survives execve(2).
-_GATE = """\
+# means that the owner died first. PR_SET_PDEATHSIG (prctl(2)) survives execve(2), but not a change
+# of the account.
+_GATE = f"""\
 import os, sys
-if sys.argv[1] == "with owner" and sys.platform == "linux":
+{BECOME}
+tie, account = sys.argv[1:3]
+if account != "same":
+    become(account)
+if tie != "free" and sys.platform == "linux":
     import ctypes
-    ctypes.CDLL(None).prctl(1, 9)
+    ctypes.CDLL(None).prctl(1, int(tie))
 if not os.read(0, 1):
     os._exit(0)
 null = os.open(os.devnull, os.O_RDWR)
 os.dup2(null, 0)
-os.execv(sys.argv[2], sys.argv[2:])
+os.execv(sys.argv[3], sys.argv[3:])
 """
 
+_KILL = 9  # SIGKILL, which Windows has no name for
+_GOODBYE_S = 3.0
 _children: dict[int, subprocess.Popen[bytes]] = {}  # ours to reap; a warm server's may stay here
 
 
@@ -81,10 +90,14 @@ class Gated:
         log: Path,
         environment: Mapping[str, str],
         outlives_owner: bool,
+        account: Account | None = None,
+        end_by: int = _KILL,
     ) -> None:
+        """Start it; `end_by` is the signal it gets when the owner dies."""
         gated = os.name == "posix"  # elsewhere exec makes a new process: no gate, a wider window
-        tie = "free" if outlives_owner else "with owner"
-        gate = [sys.executable, "-I", "-S", "-c", _GATE, tie] if gated else []
+        tie = "free" if outlives_owner else str(end_by)
+        who = str(account or "same")
+        gate = [sys.executable, "-I", "-S", "-c", _GATE, tie, who] if gated else []
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [*gate, *command],
@@ -114,12 +127,17 @@ class Gated:
         return self._process.poll() is None
 
 
-def kill(pid: int, mark: str, *, timeout_s: float = 10.0) -> bool:
+def kill(pid: int, mark: str, *, end_by: int = _KILL, timeout_s: float = 10.0) -> bool:
     """End exactly this process and its children, and wait until they are gone.
 
-    SIGKILL at once: a throwaway server's data is deleted next, so there is nothing to save.
+    SIGKILL at once: a throwaway server's data is deleted next, so there is nothing to save. With
+    `end_by` that signal goes first, for a server that has to give something back to the system.
     Returns whether it is gone; false only when the machine does not let us.
     """
+    if end_by != _KILL and is_running(pid, mark):
+        with contextlib.suppress(OSError):
+            os.kill(pid, end_by)
+        wait_until(lambda: not is_running(pid, mark), timeout_s=_GOODBYE_S)
     if is_running(pid, mark):
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)

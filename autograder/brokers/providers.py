@@ -1,7 +1,8 @@
-"""Where a server comes from: one table, engine by engine, the fastest honest place first.
+"""Where a server comes from: one table, row by row, the fastest honest place first.
 
 To add a provider, write a class with `name`, `missing` and `open`, and put it into the table; to
-add an engine, give it a row and a probe.
+add an engine or a store, give it a row and a probe. An engine is a broker that exercises run on. A
+store is a database that stands beside whichever engine: no exercise runs on it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ from autograder.brokers import (
     kafka_wire,
     nats,
     nats_wire,
+    postgres,
+    postgres_wire,
     process,
     rabbitmq,
     rabbitmq_wire,
     records,
     throwaway,
+    valkey,
+    valkey_wire,
 )
 from autograder.brokers.compose import Compose
 from autograder.brokers.containers import Container
@@ -72,18 +77,35 @@ def probe_rabbitmq(url: str, timeout_s: float) -> str:
     return rabbitmq_wire.probe(url, timeout_s=timeout_s)
 
 
+def probe_postgres(url: str, timeout_s: float) -> str:
+    """One login and one question at a PostgreSQL server; returns its version."""
+    return postgres_wire.probe(url, timeout_s=timeout_s)
+
+
+def probe_valkey(url: str, timeout_s: float) -> str:
+    """One login and one PING at a Valkey or Redis server; returns its version."""
+    return valkey_wire.probe(url, timeout_s=timeout_s)
+
+
 PROBES: Mapping[str, Callable[[str, float], str]] = {
     "nats": probe_nats,
     "kafka": probe_kafka,
     "rabbitmq": probe_rabbitmq,
+    "postgres": probe_postgres,
+    "valkey": probe_valkey,
 }
 
 EXAMPLES: Mapping[str, str] = {
     "nats": "nats://127.0.0.1:4222",
     "kafka": "127.0.0.1:9092",
     "rabbitmq": "amqp://guest:guest@127.0.0.1:5672",
+    "postgres": "postgresql://postgres:password@127.0.0.1:5432/postgres",
+    "valkey": "redis://127.0.0.1:6379",
 }
-"""What an address of each engine looks like."""
+"""What an address of each looks like."""
+
+VARIABLES: Mapping[str, str] = {"valkey": "ACKADEMY_REDIS_URL"}
+"""The environment variable that names a server, where it is not the server's own name."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +118,7 @@ class External:
     @property
     def variable(self) -> str:
         """The environment variable that names it."""
-        return f"ACKADEMY_{self.engine.upper()}_URL"
+        return VARIABLES.get(self.engine, f"ACKADEMY_{self.engine.upper()}_URL")
 
     def missing(self) -> Missing | None:
         """Say whether it is named.
@@ -213,21 +235,50 @@ TABLE: Mapping[str, Sequence[Provider]] = {
         Started("rabbitmq", "local", rabbitmq.local),
         Container("rabbitmq"),
     ),
+    "postgres": (
+        External("postgres"),
+        Compose("postgres"),
+        Warm("postgres"),
+        Started("postgres", "embedded", postgres.embedded),
+        Started("postgres", "local", postgres.local),
+        Container("postgres"),
+    ),
+    "valkey": (
+        External("valkey"),
+        Compose("valkey"),
+        Warm("valkey"),
+        Started("valkey", "embedded", valkey.embedded),
+        Started("valkey", "local", valkey.local),
+        Container("valkey"),
+    ),
 }
+
+STORES = ("postgres", "valkey")
 
 
 def engines() -> tuple[str, ...]:
-    """The engines a server can be had for."""
-    return tuple(TABLE)
+    """The brokers that a server can be had for."""
+    return tuple(name for name in TABLE if name not in STORES)
+
+
+def stores() -> tuple[str, ...]:
+    """The databases that a server can be had for."""
+    return STORES
+
+
+def require_known(engine: str) -> None:
+    """Nothing for an engine or a store. Raises `UsageError` for any other word."""
+    if engine not in TABLE:
+        raise UsageError(
+            f"There is no engine {engine!r}. There are: {', '.join(engines())}; "
+            f"and the stores {' and '.join(stores())}.",
+            next_command="ackademy brokers status",
+        )
 
 
 def providers(engine: str) -> Sequence[Provider]:
-    """The providers of one engine, in the order in which they are asked."""
-    if engine not in TABLE:
-        raise UsageError(
-            f"There is no engine {engine!r}. There are: {', '.join(TABLE)}.",
-            next_command="ackademy brokers status",
-        )
+    """The providers of one engine or store, in the order in which they are asked."""
+    require_known(engine)
     return TABLE[engine]
 
 

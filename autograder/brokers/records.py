@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -28,6 +29,7 @@ from autograder.model import GraderError
 
 _FOLDER_PREFIX = "ackademy-"
 _FORMAT = 1
+_SIGKILL = 9  # Windows has no name for it
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ def save(record: Record, **changes: str | int) -> Record:
     record = replace(record, **changes)  # type: ignore[arg-type]  # names are the fields' own
     path = _path(record)
     scratch = path.with_suffix(".new")
+    scratch.touch(mode=0o600)  # an address may hold a password
     scratch.write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
     scratch.replace(path)
     return record
@@ -185,7 +188,9 @@ def discard(record: Record) -> bool:
     not answer, keeps its record, so that the next start tries again.
     """
     gone = (
-        _remove_container(record) if record.container else process.kill(record.pid, record.started)
+        _remove_container(record)
+        if record.container
+        else process.kill(record.pid, record.started, end_by=end_by(record))
     )
     if not gone:
         return False
@@ -194,6 +199,16 @@ def discard(record: Record) -> bool:
         shutil.rmtree(folder, ignore_errors=True)
     _path(record).unlink(missing_ok=True)
     return True
+
+
+def end_by(record: Record) -> int:
+    """The signal that ends this server without leaving anything.
+
+    PostgreSQL holds a segment of System V shared memory, which the system keeps for ever if nobody
+    gives it back: SIGQUIT is its "immediate shutdown"
+    (https://www.postgresql.org/docs/current/server-shutdown.html), which takes milliseconds.
+    """
+    return signal.SIGQUIT if record.engine == "postgres" and os.name == "posix" else _SIGKILL
 
 
 def _remove_container(record: Record) -> bool:

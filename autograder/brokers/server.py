@@ -9,16 +9,17 @@ from urllib.parse import urlsplit
 
 from autograder.model import GraderError
 
-DEFAULT_PORTS = {"nats": 4222, "kafka": 9092, "rabbitmq": 5672}
-"""Where each engine's server listens if its address does not say."""
+DEFAULT_PORTS = {"nats": 4222, "kafka": 9092, "rabbitmq": 5672, "postgres": 5432, "valkey": 6379}
+"""Where each server listens if its address does not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A broker that answered a protocol round trip.
+    """A broker or a store that answered a protocol round trip.
 
-    `url` is what the engine's client takes: `nats://host:port`,
-    `amqp://user:password@host:port/vhost`, for Kafka the bootstrap servers `host:port[,host:port]`.
+    `engine` is what it runs. `url` is what the clients for it take: `nats://host:port`,
+    `amqp://user:password@host:port/vhost`, for Kafka the bootstrap servers `host:port[,host:port]`,
+    `postgresql://user:password@host:port/database`, `redis://user:password@host:port`.
     `version` is the server's own word where the protocol carries it; Kafka's does not, so for a
     Kafka that we did not start it names the release of its feature level. `pid` is 0
     and `folder` and `log` are None for a server that we did not start. `notices` are sentences a report says once.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from autograder.brokers import process, records
+from autograder.brokers.account import Account
 from autograder.brokers.process import Gated, Patience
 from autograder.brokers.server import NotReadyError, Server
 from autograder.model import GraderError
@@ -32,10 +33,11 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to execute, and the whole environment to do it in."""
+    """What to execute, the whole environment to do it in, and the account, if not ours."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
+    account: Account | None = None
 
 
 class Recipe(Protocol):
@@ -111,6 +113,8 @@ def _start_once(recipe: Recipe, patience: Patience, *, warm: bool) -> Server:
                 log=record.log,
                 environment=command.environment,
                 outlives_owner=warm,
+                account=command.account,
+                end_by=records.end_by(record),
             )
             record = records.save(record, pid=gated.pid, started=gated.mark)
             gated.release()

@@ -202,7 +202,10 @@ def doctor(
 @brokers_app.command("up", epilog=EXIT_CODES)
 def brokers_up(
     engines: Annotated[
-        list[str] | None, typer.Argument(metavar="ENGINE", help="Default: nats.")
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME", help="nats, rabbitmq, kafka, postgres, valkey. Default: nats."
+        ),
     ] = None,
     *,
     provider: Annotated[
@@ -219,7 +222,7 @@ def brokers_up(
 @brokers_app.command("down", epilog=EXIT_CODES)
 def brokers_down(
     engines: Annotated[
-        list[str] | None, typer.Argument(metavar="ENGINE", help="Default: all.")
+        list[str] | None, typer.Argument(metavar="NAME", help="The same names. Default: all.")
     ] = None,
 ) -> None:
     """Stop the servers that `brokers up` started, and compose services."""

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -28,13 +28,11 @@ from autograder.brokers import (
     kafka,
     kafka_boot,
     kafka_jars,
-    kafka_local,
-    nats,
-    rabbitmq,
     records,
 )
 from autograder.brokers.container_images import IMAGES
 from autograder.brokers.server import Missing
+from autograder.cli.versions import first_line, server_versions
 from autograder.model import GraderError
 
 GOOD, NOTE, FAULT = "good", "note", "fault"
@@ -62,6 +60,7 @@ def all_findings() -> Iterator[Finding]:
     """Every finding, area by area, as it is made. A look that fails is a finding, not an end."""
     areas: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
         ("engines", engines),
+        ("stores", stores),
         ("python", python),
         ("system", system),
         ("containers", containers),
@@ -80,61 +79,34 @@ def all_findings() -> Iterator[Finding]:
 
 def engines() -> Iterator[Finding]:
     """Whether each broker can be had, from where, and which versions of it were found."""
-    standings = brokers.status().servers
-    can_grade = False
-    lines = []
-    for engine in brokers.engines():
-        offers = brokers.available(engine)
-        ready = [name for name, missing in offers.items() if missing is None]
-        can_grade = can_grade or bool(ready)
-        versions = ", ".join(f"{place} {version}" for place, version in _servers(engine, standings))
-        if ready:
-            says = f"a check uses {ready[0]}" + (f"; found: {versions}" if versions else "")
-            lines.append(Finding("engines", engine, GOOD, says, f"Places: {', '.join(ready)}."))
-            continue
-        lacks = {name: missing for name, missing in offers.items() if missing is not None}
-        easiest = lacks.get("embedded") or lacks.get("local") or next(iter(lacks.values()))
-        lines.append(
-            Finding(
-                "engines",
-                engine,
-                NOTE,
-                f"not to be had here: {easiest.sentence}",
-                "Checks on this broker end with this sentence; the other brokers are not touched.",
-                easiest.next_command,
-            )
-        )
-    if not can_grade:
-        lines.append(
-            Finding(
-                "engines",
-                "all",
-                FAULT,
-                "there is no broker at all",
-                "Nothing can be graded.",
-                "uv sync",
-            )
-        )
+    lacking = "Checks on this broker end with this sentence; the other brokers are not touched."
+    lines = [_place(engine, "engines", lacking) for engine in brokers.engines()]
     yield from lines
+    if all(line.state != GOOD for line in lines):
+        says, means = "there is no broker at all", "Nothing can be graded."
+        yield Finding("engines", "all", FAULT, says, means, "uv sync")
 
 
-def _servers(engine: str, standings: Sequence[brokers.Standing]) -> Iterator[tuple[str, str]]:
-    """Where versions of a server were found without starting one, and which."""
-    for standing in standings:
-        if standing.engine == engine and standing.version:
-            yield standing.provider if standing.provider == "compose" else "warm", standing.version
-    if engine == "nats":
-        for place, binary in (("embedded", nats.wheel_binary()), ("local", nats.path_binary())):
-            if binary is not None:
-                yield place, _first_line([str(binary), "--version"]).rpartition("v")[2]
-    if engine == "kafka":
-        if kafka_jars.installed():
-            yield "embedded", kafka_jars.version()
-        local = kafka_local.local()
-        if not isinstance(local, Missing):
-            yield "local", local.version or "of unknown version"
-    if engine == "rabbitmq" and (version := rabbitmq.installed_version()):
-        yield "local", version
+def stores() -> Iterator[Finding]:
+    """The same for the databases that some exercises need beside the broker."""
+    lacking = "Exercises with this database are then checked in the simulation only."
+    for store in brokers.stores():
+        yield _place(store, "stores", lacking)
+
+
+def _place(engine: str, area: str, lacking: str) -> Finding:
+    """Where the server of one engine or store would come from."""
+    offers = brokers.available(engine)
+    ready = [name for name, missing in offers.items() if missing is None]
+    if ready:
+        found = server_versions(engine)
+        versions = ", ".join(f"{place} {version}" for place, version in found)
+        says = f"a check uses {ready[0]}" + (f"; found: {versions}" if versions else "")
+        return Finding(area, engine, GOOD, says, f"Places: {', '.join(ready)}.")
+    lacks = {name: missing for name, missing in offers.items() if missing is not None}
+    easiest = lacks.get("embedded") or lacks.get("local") or next(iter(lacks.values()))
+    says = f"not to be had here: {easiest.sentence}"
+    return Finding(area, engine, NOTE, says, lacking, easiest.next_command)
 
 
 def python() -> Iterator[Finding]:
@@ -196,7 +168,7 @@ def system() -> Iterator[Finding]:
         "memory",
         _by_room(memory.available, _NEED_MEMORY, _WISH_MEMORY),
         f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB free",
-        "NATS takes 30 MB, RabbitMQ 150, Kafka 400, a submission up to 512.",
+        "NATS takes 30 MB, PostgreSQL 40, RabbitMQ 150, Kafka 400, a submission up to 512.",
         "" if memory.available > _WISH_MEMORY else "ackademy brokers down",
     )
 
@@ -215,7 +187,7 @@ def containers() -> Iterator[Finding]:
     if isinstance(command, Missing):
         yield Finding("containers", "compose", NOTE, command.sentence, means, command.next_command)
     else:
-        version = _first_line([*command, "version", "--short"])
+        version = first_line([*command, "version", "--short"])
         yield Finding("containers", "compose", GOOD, f"{version} ({' '.join(command)})", means)
     if isinstance(engine, Missing):
         return
@@ -309,12 +281,3 @@ def _answers(host: str, port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _first_line(command: list[str]) -> str:
-    """What a command says of its version; empty when it does not run."""
-    try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return (said.stdout.strip() or said.stderr.strip()).partition("\n")[0]

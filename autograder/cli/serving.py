@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def up(engines: Sequence[str], provider: str | None, *, yes: bool) -> None:
-    """Start and keep a server per engine, and say where each is."""
+    """Start and keep a server per engine or store, and say where each is."""
     for engine in dict.fromkeys(engines):
         start = partial(brokers.up, [engine], provider, preparing=_preparing)
         servers = installing_if_asked(start, yes=yes)
@@ -31,24 +31,20 @@ def up(engines: Sequence[str], provider: str | None, *, yes: bool) -> None:
             for notice in server.notices:
                 say(notice)
             print(f"{server.engine} {server.version} is up at {server.url} ({server.provider})")
-    print(typed(f"Next: ackademy check --engine {engines[0]}"))
+    brokers_up = [engine for engine in engines if engine in brokers.engines()]
+    print(typed(f"Next: ackademy check{f' --engine {brokers_up[0]}' if brokers_up else ''}"))
 
 
 def down(engines: Sequence[str]) -> None:
-    """Stop the warm servers of these engines, or all of them."""
-    known = brokers.engines()
+    """Stop the warm servers of these engines and stores, or all of them."""
     for engine in engines:
-        if engine not in known:
-            raise UsageError(
-                f"There is no engine {engine!r}. There are: {', '.join(known)}.",
-                next_command="ackademy brokers status",
-            )
+        brokers.require_known(engine)
     stopped = brokers.down(engines or None)
     print(f"Stopped: {', '.join(stopped)}." if stopped else "No warm server was running.")
 
 
 def status() -> None:
-    """Warm servers first, then what every engine could get here and what it lacks."""
+    """Warm servers first, then what every engine and store could get here and what it lacks."""
     console = Out()
     found = brokers.status()
     for notice in found.notices:
@@ -59,7 +55,7 @@ def status() -> None:
             f"{each.engine} {each.version} at {each.url}: {health}, up {each.uptime_s:.0f} s, "
             f"{each.memory_bytes / 2**20:.0f} MiB, {each.container or f'pid {each.pid}'} ({each.provider})"
         )
-    for engine in brokers.engines():
+    for engine in (*brokers.engines(), *brokers.stores()):
         offers = brokers.available(engine)
         chosen = next((name for name, missing in offers.items() if missing is None), None)
         console.print(f"\n{engine}: {f'a check uses {chosen}' if chosen else 'not to be had here'}")

@@ -15,8 +15,11 @@ from autograder.brokers import (
     kafka,
     kafka_jars,
     nats,
+    postgres,
+    providers,
     rabbitmq,
     records,
+    valkey,
 )
 from autograder.brokers.container_images import IMAGES
 from autograder.brokers.server import Missing
@@ -47,8 +50,9 @@ class Grounds:
 
 @pytest.fixture(autouse=True)
 def grounds(tmp_path, monkeypatch):
-    for name in ("ACKADEMY_NATS_URL", "ACKADEMY_KAFKA_URL", "ACKADEMY_RABBITMQ_URL", "KAFKA_HOME"):
-        monkeypatch.delenv(name, raising=False)
+    for engine in providers.TABLE:
+        monkeypatch.delenv(providers.External(engine).variable, raising=False)
+    monkeypatch.delenv("KAFKA_HOME", raising=False)
     # compose services of whoever runs these tests are neither used nor stopped
     monkeypatch.setenv("COMPOSE_PROJECT_NAME", PROJECT)
     for service in compose.SERVICES.values():
@@ -72,6 +76,21 @@ def kafka_installed():
 def rabbitmq_installed():
     """Skips with the reason where there is no RabbitMQ, fails where it is required."""
     need("rabbitmq", rabbitmq.local())
+
+
+@pytest.fixture
+def postgres_installed():
+    """Skips with the reason where there is no PostgreSQL on the PATH, fails where it is required."""
+    need("postgres", postgres.local())
+
+
+@pytest.fixture
+def valkey_on_path(tmp_path, monkeypatch):
+    """A `redis-server` on the PATH: the names of both are looked for."""
+    binary = valkey.wheel_binary()
+    assert binary is not None
+    script(tmp_path / "bin" / "redis-server", f'exec "{binary}" "$@"')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
 
 
 def need(engine: str, found: object) -> None:

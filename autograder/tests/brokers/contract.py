@@ -14,10 +14,12 @@ from dataclasses import replace
 from functools import partial
 
 import aiokafka
+import asyncpg
 import nats
 import pika
 import psutil
 import pytest
+import valkey.asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from autograder import brokers
@@ -124,7 +126,39 @@ async def use_rabbitmq(url):
     await asyncio.to_thread(talk_amqp, url)
 
 
-USE = {"nats": use_nats, "kafka": use_kafka, "rabbitmq": use_rabbitmq}
+async def use_postgres(url):
+    """A row there and back, with the real client."""
+    connection = await asyncpg.connect(url, timeout=PATIENCE_S)
+    try:
+        await connection.execute("CREATE TABLE contract (word TEXT PRIMARY KEY)")
+        await connection.execute("INSERT INTO contract VALUES ($1)", "hello")
+        with pytest.raises(asyncpg.UniqueViolationError):
+            await connection.execute("INSERT INTO contract VALUES ($1)", "hello")
+        assert await connection.fetchval("SELECT word FROM contract") == "hello"
+        await connection.execute("DROP TABLE contract")
+    finally:
+        await connection.close()
+
+
+async def use_valkey(url):
+    """A key there and back, with the real client."""
+    client = valkey.asyncio.Valkey.from_url(url)
+    try:
+        assert await client.set("contract", "hello", nx=True, ex=60)
+        assert await client.set("contract", "again", nx=True, ex=60) is None
+        assert await client.get("contract") == b"hello"
+        await client.delete("contract")
+    finally:
+        await client.aclose()
+
+
+USE = {
+    "nats": use_nats,
+    "kafka": use_kafka,
+    "rabbitmq": use_rabbitmq,
+    "postgres": use_postgres,
+    "valkey": use_valkey,
+}
 
 
 class ProviderContract:

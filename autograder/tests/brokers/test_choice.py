@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from autograder import brokers
-from autograder.brokers import kafka, kafka_local, nats, providers
+from autograder.brokers import account, kafka, kafka_local, nats, postgres, providers, valkey
 from autograder.brokers.server import Missing, MissingError, Server, address
 from autograder.model import GraderError, UsageError
 from autograder.tests.brokers.conftest import script
@@ -16,14 +16,48 @@ ORDER = ["external", "compose", "warm", "embedded", "local", "container"]
 
 
 def test_the_fastest_honest_place_comes_first():
-    for engine in brokers.engines():
+    for engine in (*brokers.engines(), *brokers.stores()):
         names = [provider.name for provider in providers.providers(engine)]
         assert names == [name for name in ORDER if name in names]
         assert set(ORDER) - set(names) <= {"embedded"}  # no package carries Erlang
 
 
-def test_every_engine_has_a_probe():
-    assert set(providers.PROBES) == set(providers.TABLE)
+def test_every_engine_and_store_has_a_probe_and_an_example():
+    assert set(providers.PROBES) == set(providers.TABLE) == set(providers.EXAMPLES)
+
+
+def test_a_store_is_no_engine():
+    assert set(brokers.engines()) | set(brokers.stores()) == set(providers.TABLE)
+    assert not set(brokers.engines()) & set(brokers.stores())
+
+
+def test_root_without_an_account_to_change_to_has_no_postgres(monkeypatch):
+    monkeypatch.setattr(account, "needed", lambda: True)
+    monkeypatch.setattr(account, "nobody", lambda: None)
+    for found in (postgres.embedded(), postgres.local()):
+        assert isinstance(found, Missing)
+        assert found.next_command
+
+
+def test_stores_that_are_not_installed_say_what_installs_them(monkeypatch, tmp_path):
+    monkeypatch.setattr(postgres, "wheel_programs", lambda: None)
+    monkeypatch.setattr(valkey, "wheel_binary", lambda: None)
+    monkeypatch.setattr(postgres, "_FOLDERS", ())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    script(tmp_path / "postgres", "exit 1")  # a server without its initdb is of no use
+    for look in (postgres.embedded, postgres.local, valkey.embedded, valkey.local):
+        found = look()
+        assert isinstance(found, Missing)
+        assert found.next_command
+
+
+def test_the_newest_postgres_is_found_where_packages_put_it(monkeypatch, tmp_path):
+    for number in ("9", "15", "17"):
+        for name in ("postgres", "initdb"):
+            script(tmp_path / "lib" / number / "bin" / name, "exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(postgres, "_FOLDERS", (f"{tmp_path}/lib/*/bin",))
+    assert postgres.path_programs() == tmp_path / "lib" / "17" / "bin"
 
 
 @pytest.mark.nats

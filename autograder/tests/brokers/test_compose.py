@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import socket
 import subprocess
@@ -20,7 +21,9 @@ from autograder.brokers import (
     container_images,
     kafka_config,
     nats,
+    process,
     rabbitmq,
+    valkey,
 )
 from autograder.brokers.process import free_ports
 from autograder.brokers.server import Missing, MissingError, NotReadyError
@@ -234,7 +237,7 @@ def stranger(*says):
         thread.join()
 
 
-@pytest.mark.parametrize("engine", ["nats", "kafka", "rabbitmq"])
+@pytest.mark.parametrize("engine", list(compose.SERVICES))
 @pytest.mark.parametrize(
     "says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"INFO {}\r\n", b"\0" * 64]
 )
@@ -295,6 +298,29 @@ def test_an_old_compose_is_told_from_none(monkeypatch, tmp_path):
     assert "is 1.29.2, and 2.23.1 is needed" in found.sentence
     script(tmp_path / "docker-compose", "echo v2.40.0-desktop.1")
     assert compose_control.command() == ["docker-compose"]
+
+
+@pytest.mark.valkey
+def test_valkey_is_known_by_the_user_that_the_file_gives_it(monkeypatch):
+    line = next(each for each in FILE.read_text().splitlines() if '"valkey-server"' in each)
+    _, *told = json.loads(line.partition("command: ")[2])
+    port = str(free_ports(1)[0])
+    command = [str(valkey.wheel_binary()), "--port", port, "--bind", "127.0.0.1", *told]
+    monkeypatch.setenv("ACKADEMY_REDIS_PORT", port)
+    with subprocess.Popen([*command, "--save", ""], stdout=subprocess.DEVNULL) as server:
+        try:
+            service = compose.SERVICES["valkey"]
+            assert process.wait_until(service.is_running, timeout_s=PATIENCE_S)
+            assert service.server().version
+        finally:
+            server.kill()
+
+
+@pytest.mark.parametrize("store", ["postgres", "valkey"])
+def test_another_store_on_the_port_is_not_ours(monkeypatch, store):
+    with brokers.acquire(store, "embedded") as server:
+        monkeypatch.setenv(compose.SERVICES[store].variable, str(server.address[1]))
+        assert isinstance(compose.Compose(store).missing(), Missing)
 
 
 def test_the_file_tells_each_broker_what_the_throwaway_ones_are_told():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from autograder import brokers
-from autograder.brokers import kafka_jars, rabbitmq
+from autograder.brokers import kafka_jars, postgres, rabbitmq
 from autograder.tests.brokers.contract import BorrowedContract, StartedContract
 
 NATS_VERSION = "2.15.1"
@@ -134,4 +136,91 @@ class TestExternalRabbit(BorrowedContract):
     def place(self, monkeypatch, rabbitmq_installed):
         with brokers.acquire("rabbitmq", "local") as server:
             monkeypatch.setenv("ACKADEMY_RABBITMQ_URL", server.url)
+            yield
+
+
+@pytest.mark.postgres
+class TestEmbeddedPostgres(StartedContract):
+    engine, provider, version = "postgres", "embedded", "16.14"
+
+    @pytest.fixture
+    def place(self):
+        return None
+
+
+@pytest.mark.postgres
+class TestLocalPostgres(StartedContract):
+    engine, provider = "postgres", "local"
+
+    @property
+    def version(self):
+        """Of what is installed, as it says itself."""
+        command = [str(postgres.path_programs() / "postgres"), "--version"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return said.split()[2]
+
+    @pytest.fixture
+    def place(self, postgres_installed):
+        return None
+
+
+@pytest.mark.postgres
+class TestWarmPostgres(BorrowedContract):
+    engine, provider, version = "postgres", "warm", TestEmbeddedPostgres.version
+
+    @pytest.fixture
+    def place(self):
+        brokers.up(["postgres"])
+        yield
+        brokers.down()
+
+
+@pytest.mark.postgres
+class TestExternalPostgres(BorrowedContract):
+    engine, provider, version = "postgres", "external", TestEmbeddedPostgres.version
+
+    @pytest.fixture
+    def place(self, monkeypatch):
+        with brokers.acquire("postgres", "embedded") as server:
+            monkeypatch.setenv("ACKADEMY_POSTGRES_URL", server.url)
+            yield
+
+
+@pytest.mark.valkey
+class TestEmbeddedValkey(StartedContract):
+    engine, provider, version = "valkey", "embedded", "9.1.2"
+
+    @pytest.fixture
+    def place(self):
+        return None
+
+
+@pytest.mark.valkey
+class TestLocalValkey(StartedContract):
+    engine, provider, version = "valkey", "local", TestEmbeddedValkey.version
+
+    @pytest.fixture
+    def place(self, valkey_on_path):
+        return None
+
+
+@pytest.mark.valkey
+class TestWarmValkey(BorrowedContract):
+    engine, provider, version = "valkey", "warm", TestEmbeddedValkey.version
+
+    @pytest.fixture
+    def place(self):
+        brokers.up(["valkey"])
+        yield
+        brokers.down()
+
+
+@pytest.mark.valkey
+class TestExternalValkey(BorrowedContract):
+    engine, provider, version = "valkey", "external", TestEmbeddedValkey.version
+
+    @pytest.fixture
+    def place(self, monkeypatch):
+        with brokers.acquire("valkey", "embedded") as server:
+            monkeypatch.setenv("ACKADEMY_REDIS_URL", server.url)
             yield
