@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,15 +80,17 @@ class Exam:
         prefetch: int = 256,
         proxy: bool = False,
         stop_first: bool = False,
+        bears: Sequence[str] = (),
         **options: Any,
     ) -> AbstractAsyncContextManager[Run]:
         """A run of the submission's entry, or of another `function` that its exercise knows.
 
         `options` are what the function is given beside the host's own: `workers`, say. With
         `proxy`, its network can be faulted. `stop_first`: the stop event is set before the call.
+        `bears`: what may go wrong by itself in the simulation, `duplicates` and `cuts`.
         Raises `GraderError` for an option the function does not have, or lacks.
         """
-        setup = Setup(self.call_of(function), options, prefetch, proxy, stop_first)
+        setup = Setup(self.call_of(function), options, prefetch, proxy, stop_first, bears)
         return self._run(setup)
 
     def _run(self, setup: Setup) -> Run:

@@ -43,6 +43,7 @@ class Setup:
     prefetch: int = 256
     proxy: bool = False
     stop_first: bool = False
+    bears: Sequence[str] = ()
 
     def check(self) -> None:
         """Raise `GraderError` unless the options are those that the function takes."""

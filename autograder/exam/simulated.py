@@ -23,6 +23,10 @@ from autograder.exam.simulated_child import NAME, Child, ChildGoneError
 from autograder.exam.waiting import check_names, detail_of
 from autograder.model import BrokerState, Call, GraderError, Kind, Wait
 from autograder.sim.schedule import Schedule
+from autograder.sim.world import CUT
+
+CUT_AFTER_S = (None, None, 0.0, 0.0005, 0.003, 0.02)
+"""Seconds after which a connection breaks by itself while a scenario waits, where it bears that."""
 
 _OF_MESSAGES = ("taken", "started", "finished", "settled")
 
@@ -88,6 +92,7 @@ class SimRun(Run):
     def __init__(self, exam: SimExam, setup: Setup) -> None:
         super().__init__(exam, setup)
         self._now = 0.0
+        self._chance = exam.schedule.chance("trouble")
         self.recorder = Recorder(lambda: self._now)
         self._keys: dict[str, str] = {}
         self._life: Life | None = None
@@ -102,6 +107,7 @@ class SimRun(Run):
             seed=how.seed,
             manner=how.manner,
             pace=how.pace,
+            trouble=how.trouble,
             call=asdict(self._setup.call),
             options=dict(self._setup.options),
             prefetch=self._setup.prefetch,
@@ -181,7 +187,9 @@ class SimRun(Run):
         """One event of the world's, stamped with its own time."""
         self._now = max(self._now, float(at))
         life = self.recorder.life
-        if kind == Kind.CONFIRMED:
+        if kind == Kind.FAULT and detail == CUT:
+            self._fault(CUT)
+        elif kind == Kind.CONFIRMED:
             self.recorder.note(Kind.CONFIRMED, message=message, key=self._keys.get(message, ""))
         elif kind == Kind.EXITED:
             self.recorder.note(Kind.EXITED, detail)
@@ -199,6 +207,7 @@ class SimRun(Run):
     async def publish(self, orders: Sequence[Order]) -> None:
         """Publish, and wait until the broker has confirmed each."""
         await self._react()
+        orders = self._some_twice(orders)
         for order in orders:
             self._keys[order.id] = order.key
             self.recorder.note(Kind.PUBLISHED, message=order.id, key=order.key)
@@ -207,6 +216,17 @@ class SimRun(Run):
             for each in orders
         ]
         await self._do("publish", messages=outgoing)
+
+    def _troubled_by(self, what: str) -> bool:
+        """Whether this goes wrong by itself here: the seed says so, and the scenario bears it."""
+        return what == self._exam.schedule.trouble and what in self._setup.bears
+
+    def _some_twice(self, orders: Sequence[Order]) -> list[Order]:
+        """A producer that got no confirmation in time publishes again: nobody has asked it not to."""
+        again = 0.15 if self._troubled_by("duplicates") else 0.0
+        return [
+            each for order in orders for each in [order] * (1 + (self._chance.random() < again))
+        ]
 
     async def release(self, match: Match = None, *, key: str | None = None) -> None:
         """Open the gate for these orders, this key, or all; those that wait go on."""
@@ -232,7 +252,10 @@ class SimRun(Run):
                 for name, wanted in conditions.items()
                 if name in _OF_MESSAGES
             }
-        answer = await self._do("until", conditions=conditions, timeout_s=timeout_s)
+        cut = self._chance.choice(CUT_AFTER_S) if self._troubled_by("cuts") else None
+        answer = await self._do(
+            "until", conditions=conditions, timeout_s=timeout_s, cut_after_s=cut
+        )
         why = Wait(answer)
         self.recorder.note(Kind.EXPECTED, detail_of(self, why, conditions))
         if why is not Wait.MET:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 
 from autograder.exam import Scenario, ScenarioOver, Zygote, isolation_here, load_scenarios
@@ -34,7 +34,7 @@ from autograder.grading.grade import (
 )
 from autograder.grading.verdicts import Judged
 from autograder.model import Exercise, Grade, GraderError, Kind, Result, Status, UsageError, Wait
-from autograder.sim.schedule import MANNERS, REAL, Rehearsal, Schedule
+from autograder.sim.schedule import MANNERS, REAL, TROUBLES, Rehearsal, Schedule
 
 EXPLORE_S = 0.3
 """How long schedules are tried when nobody says which: a second is what a check may take."""
@@ -230,14 +230,16 @@ class Exploring:
         if result.verdict.status is not Status.FAIL or result.history is None or self._blocked:
             return result
         scenario = next(each for each in self.scenarios if each.name == result.test)
-        manner = Schedule.of(result.seed).manner
-        run = Rehearsal(result.test, Schedule.of(result.seed))
+        usual = Schedule.of(result.seed)
+        run = Rehearsal(result.test, usual)
         if len(result.history.events) <= SMALL:
             return replace(result, replay=str(run))
         for share in SHARES:
-            for pace in ("instant", "even", Schedule.of(result.seed).pace):
-                schedule = Schedule(result.seed, manner, pace)
-                smaller = Rehearsal(result.test, schedule, share)
+            for pace, trouble in product(
+                dict.fromkeys(("instant", "even", usual.pace)),
+                dict.fromkeys((TROUBLES[0], usual.trouble)),
+            ):
+                smaller = Rehearsal(result.test, replace(usual, pace=pace, trouble=trouble), share)
                 for each in await self._tried(free, scenario, smaller):
                     verdict = each.verdicts.get(result.guarantee)
                     if verdict is not None and _same_in_less(result, each):

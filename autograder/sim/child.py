@@ -33,7 +33,7 @@ def main(channel: socket.socket, job: dict[str, Any]) -> int:
                 if world is not None:
                     world.end()
                 gc.collect()
-                schedule = Schedule(order["seed"], order["manner"], order["pace"])
+                schedule = Schedule(order["seed"], order["manner"], order["pace"], order["trouble"])
                 asked = {name: order[name] for name in ("call", "options", "prefetch")}
                 world = World(job | asked, schedule, walls)
                 answer = None

@@ -16,6 +16,10 @@ MANNERS = ("stream", "queue", "log")
 REAL = {"stream": "nats", "queue": "rabbitmq", "log": "kafka"}
 """The real engine that a manner stands for."""
 
+TROUBLES = ("none", "duplicates", "cuts")
+"""What goes wrong by itself, in scenarios that say they bear it: messages that were published twice
+because a confirmation was lost, and connections that break."""
+
 Draw = Callable[[random.Random], float]
 
 
@@ -67,25 +71,33 @@ class Schedule:
     seed: int
     manner: str = "stream"
     pace: str = "even"
+    trouble: str = "none"
 
     @classmethod
     def of(cls, seed: int) -> Schedule:
-        """The schedule of a seed: three seeds see each manner, fifteen each manner at each pace."""
+        """The schedule of a seed.
+
+        Three seeds see each manner, nine each manner with each trouble, fifteen each at each pace.
+        """
         turn, number = divmod(seed - 1, len(MANNERS))
         paces = list(PACES)
-        return cls(seed, MANNERS[number], paces[(turn + number) % len(paces)])
+        trouble = TROUBLES[turn % len(TROUBLES)]
+        return cls(seed, MANNERS[number], paces[(turn + number) % len(paces)], trouble)
 
     def chance(self, purpose: str) -> random.Random:
         """Draws for one purpose, so that one draw more here changes nothing there."""
         return random.Random(f"{purpose} {self.manner} {self.pace} {self.seed}")  # noqa: S311 - repeatable, not secret
 
 
+CALM = "calm"
+
+
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """One simulated run by its name, short enough to be typed: `test_a_backlog@4/even/8`.
+    """One simulated run by its name, short enough to be typed: `test_a_backlog@4/even/8/calm`.
 
-    The scenario, the seed, and where it is not what the seed says: the pace, and one message of
-    how many. The seed stands for the manner, too.
+    The scenario, the seed, and where it is not what the seed says: the pace, one message of how
+    many, and that nothing goes wrong by itself. The seed stands for the manner, too.
     """
 
     scenario: str
@@ -93,8 +105,12 @@ class Rehearsal:
     share: int = 1
 
     def __str__(self) -> str:
-        usual = self.schedule == Schedule.of(self.schedule.seed) and self.share == 1
-        rest = "" if usual else f"/{self.schedule.pace.replace(' ', '-')}/{self.share}"
+        usual = Schedule.of(self.schedule.seed)
+        rest = f"/{self.schedule.pace.replace(' ', '-')}/{self.share}"
+        if self.schedule == usual and self.share == 1:
+            rest = ""
+        elif self.schedule.trouble != usual.trouble:
+            rest += f"/{CALM}"
         return f"{self.scenario}@{self.schedule.seed}{rest}"
 
     @classmethod
@@ -103,11 +119,12 @@ class Rehearsal:
         scenario, _, rest = name.partition("@")
         seed, *words = rest.split("/")
         usual = Schedule.of(int(seed))
-        if not scenario or usual.seed < 1 or len(words) not in {0, 2}:
+        if not scenario or usual.seed < 1 or len(words) not in {0, 2, 3}:
             raise ValueError(name)
         if not words:
             return cls(scenario, usual)
         pace, share = words[0].replace("-", " "), int(words[1])
-        if pace not in PACES or share < 1:
+        if pace not in PACES or share < 1 or words[2:] not in ([], [CALM]):
             raise ValueError(name)
-        return cls(scenario, Schedule(usual.seed, usual.manner, pace), share)
+        trouble = TROUBLES[0] if words[2:] else usual.trouble
+        return cls(scenario, Schedule(usual.seed, usual.manner, pace, trouble), share)

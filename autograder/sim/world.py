@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from autograder.model import Kind, Wait
 from autograder.sim.broker import SimBroker
-from autograder.sim.clock import Clock
+from autograder.sim.clock import Appointment, Clock
 from autograder.sim.host import Process
 from autograder.sim.loop import Deadlock, Endless, NotSimulated
 from autograder.sim.schedule import Schedule
@@ -30,6 +30,9 @@ STORM_REPEATS = 100
 
 CLOSING_S = 10.0
 """Virtual seconds that a process has to close its connection in."""
+
+CUT = "cut"
+"""Detail of a fault that the world adds by itself: a connection that breaks."""
 
 CONFIRMED, EXITED = str(Kind.CONFIRMED), str(Kind.EXITED)
 """Lines that the examiner notes as its own, beside the subject's events."""
@@ -110,7 +113,10 @@ class World:
         self._run(lambda: not left)
 
     def _do_until(self, order: Mapping[str, Any]) -> str:
-        """Move until all conditions hold, or it is clear why they will not."""
+        """Move until all conditions hold, or it is clear why they will not.
+
+        After `cut_after_s`, if it is not None, the connection breaks by itself.
+        """
         conditions, timeout_s = order["conditions"], order["timeout_s"]
         self._moved_at = max(self._moved_at, self.clock.now)
         why: Wait | None = None
@@ -128,10 +134,23 @@ class World:
 
         self._sync()
         self._changed = True
+        breaking = self._break_after(order["cut_after_s"])
         stop = self._run(decided, within_s=None)
+        if breaking is not None:
+            breaking.cancel()
         if why is None and stop.dead_end and not decided():
             why = self._why_not(conditions, timeout_s, dead_end=True) or Wait.LATE
         return str(why or Wait.LATE)
+
+    def _break_after(self, seconds: float | None) -> Appointment | None:
+        """Have the connection break by itself after this time."""
+
+        def it_breaks() -> None:
+            if self._runs and self.figures()[-1]:
+                self._tell([str(Kind.FAULT), "", "", 0, 0, CUT])
+                self._broker.cut(self._lane)
+
+        return None if seconds is None else self.clock.call_later(seconds, it_breaks)
 
     def _do_order(self, order: Mapping[str, Any]) -> None:
         """What the host itself carries out: gates and break points."""

@@ -12,7 +12,7 @@ from autograder.authoring import submissions
 from autograder.grading import grade
 from autograder.grading.simulated import LEAST_SEEDS, replay
 from autograder.model import Exercise, Kind, Status, UsageError
-from autograder.sim.schedule import MANNERS, PACES, Rehearsal, Schedule
+from autograder.sim.schedule import MANNERS, PACES, TROUBLES, Rehearsal, Schedule
 
 EXERCISE = catalog.find("worker_pool", catalog.course_root())
 needs_solutions = pytest.mark.skipif(
@@ -97,13 +97,14 @@ def test_a_name_of_no_run_says_what_there_is():
 def test_a_run_is_its_name(seed, share):
     for pace in PACES:
         usual = Schedule.of(seed)
-        run = Rehearsal("test_it", Schedule(seed, usual.manner, pace), share)
-        assert " " not in str(run)
-        assert Rehearsal.read(str(run)) == run
+        for trouble in "none", usual.trouble:
+            run = Rehearsal("test_it", Schedule(seed, usual.manner, pace, trouble), share)
+            assert " " not in str(run)
+            assert Rehearsal.read(str(run)) == run
 
 
 @pytest.mark.parametrize(
-    "name", ["", "test_it", "test_it@", "test_it@x", "@1", "test_it@0", "test_it@1/even", "test_it@1/no/1", "test_it@1/even/0"]
+    "name", ["", "test_it", "test_it@", "test_it@x", "@1", "test_it@0", "test_it@1/even", "test_it@1/no/1", "test_it@4/even/1/wild", "test_it@1/even/0"]
 )  # fmt: skip
 def test_what_is_no_name_is_refused(name):
     with pytest.raises(ValueError):  # noqa: PT011 - int's own sentence, or the name
@@ -114,6 +115,8 @@ def test_fifteen_seeds_see_each_manner_at_each_pace():
     seen = {(each.manner, each.pace) for each in map(Schedule.of, range(1, 16))}
     assert len(seen) == len(MANNERS) * len(PACES)
     assert [Schedule.of(seed).manner for seed in (1, 2, 3)] == list(MANNERS)
+    troubles = {(each.manner, each.trouble) for each in map(Schedule.of, range(1, 10))}
+    assert len(troubles) == len(MANNERS) * len(TROUBLES)
 
 
 @needs_solutions

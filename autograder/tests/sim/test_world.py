@@ -7,11 +7,12 @@ from textwrap import dedent
 
 import pytest
 
+from autograder.checks.pool import no_message_is_lost
 from autograder.exam import ScenarioOver, Zygote, isolation_here
 from autograder.exam.simulated import NotSimulatedError, SimExam
 from autograder.exam.simulated_child import SILENT_S, Child
-from autograder.model import Call, GraderError, Kind
-from autograder.sim.schedule import MANNERS, PACES, Schedule
+from autograder.model import Call, GraderError, Kind, Status
+from autograder.sim.schedule import MANNERS, PACES, TROUBLES, Schedule
 from autograder.sim.world import same_everywhere
 
 
@@ -124,6 +125,45 @@ async def test_the_same_seed_gives_the_same_history(make, manner, pace):
     assert {event.message for event in one.of(Kind.FINISHED)} == {
         event.message for event in one.of(Kind.PUBLISHED)
     }
+
+
+async def bearing(exam, *bears):
+    orders = exam.messages(30, keys=5, sleep_s=0.002)
+    async with exam.start(workers=3, bears=bears) as run:
+        await run.publish(orders)
+        await run.until(settled=10)
+        await run.until(settled=20)
+        await run.until(settled=30)
+    return exam.histories[0]
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+async def test_a_lost_confirmation_publishes_twice(make, manner):
+    history = await bearing(
+        make(schedule=Schedule(3, manner, "spread", "duplicates")), "duplicates"
+    )
+    published = [event.message for event in history.of(Kind.PUBLISHED)]
+    assert len(set(published)) == 30 < len(published)
+    assert len(history.of(Kind.CONFIRMED)) == len(published)
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+async def test_a_connection_breaks_by_itself(make, manner):
+    histories = [
+        await bearing(make(schedule=Schedule(seed, manner, "spread", "cuts")), "cuts")
+        for seed in range(1, 9)
+    ]
+    assert any(history.of(Kind.SETTLE_FAILED) for history in histories)
+    for history in histories:
+        assert {event.detail for event in history.of(Kind.FAULT)} <= {"cut"}
+        assert no_message_is_lost(history).status is Status.PASS
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+async def test_nothing_goes_wrong_where_a_scenario_does_not_bear_it(make, trouble):
+    history = await bearing(make(schedule=Schedule(3, "queue", "spread", trouble)))
+    assert len(history.of(Kind.PUBLISHED)) == 30
+    assert not history.of(Kind.FAULT)
 
 
 async def test_seeds_differ(make):

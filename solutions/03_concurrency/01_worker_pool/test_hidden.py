@@ -29,7 +29,7 @@ async def test_a_backlog_waits_outside(exam: Exam) -> None:
     """
     for workers in exam.random.randint(3, 6), exam.random.randint(33, 40):
         morning, evening = exam.messages(120), exam.messages(80, keys=5)
-        async with exam.start(workers=workers) as run:
+        async with exam.start(workers=workers, bears=("duplicates", "cuts")) as run:
             await run.hold()
             await run.publish(morning)
             await run.until(running=workers)
@@ -92,7 +92,7 @@ async def test_failures_stay_their_own(exam: Exam) -> None:
     bad = [*heal, *hopeless, *both, *stubborn]
     exam.random.shuffle(bad)
     good = exam.messages(workers + 8)
-    async with exam.start(workers=workers) as run:
+    async with exam.start(workers=workers, bears=("duplicates", "cuts")) as run:
         await run.publish(bad)
         await run.until(failed=len(heal) + len(hopeless) + 3 + 6)
         await run.hold(good)
@@ -107,7 +107,7 @@ async def test_crash_between_work_and_ack(exam: Exam) -> None:
     """SIGKILL right after a handler has finished: what was acked early is gone."""
     workers = exam.random.randint(2, 5)
     orders = exam.messages(30, keys=8)
-    async with exam.start(workers=workers) as run:
+    async with exam.start(workers=workers, bears=("duplicates", "cuts")) as run:
         await run.break_at("finished", exam.random.randint(3, 20))
         await run.publish(orders)
         await run.until(at_break=True)
@@ -127,7 +127,7 @@ async def test_stop_while_everything_is_full(exam: Exam) -> None:
     workers = exam.random.randint(1, 4)
     quick, slow = exam.messages(1), exam.messages(workers, sleep_s=0.3)
     rest, late = exam.messages(20), exam.messages(10)
-    async with exam.start(workers=workers) as run:
+    async with exam.start(workers=workers, bears=("duplicates",)) as run:
         await run.hold()
         await run.publish([*quick, *slow[1:]])
         await run.until(running=workers)
@@ -145,7 +145,7 @@ async def test_orders_that_come_after_an_idle_stop(exam: Exam) -> None:
     """Nothing goes on when the stop comes, and then there is something: a take nobody ended shows."""
     workers = exam.random.randint(1, 4)
     orders = exam.messages(workers + 1)
-    async with exam.start(workers=workers) as run:
+    async with exam.start(workers=workers, bears=("duplicates", "cuts")) as run:
         await run.publish(orders)
         await run.until(settled=len(orders))
         await run.stop()
@@ -166,7 +166,7 @@ async def test_cancelling_run(exam: Exam) -> None:
     """Cancelled from outside, handlers end, nothing in hand is settled, and nobody stays behind."""
     workers = exam.random.randint(1, 4)
     orders = exam.messages(20, keys=3)
-    async with exam.start(workers=workers) as run:
+    async with exam.start(workers=workers, bears=("duplicates", "cuts")) as run:
         await run.hold()
         await run.publish(orders)
         await run.until(running=workers)
@@ -189,7 +189,7 @@ async def test_the_connection_breaks_under_the_handlers(exam: Exam) -> None:
         each for pair in zip(flaky, exam.messages(5, permanent=True), strict=True) for each in pair
     ]
     orders = [each for pair in zip(good, bad, strict=True) for each in pair]
-    async with exam.start(workers=workers, proxy=True) as run:
+    async with exam.start(workers=workers, proxy=True, bears=("duplicates", "cuts")) as run:
         await run.hold()
         await run.publish(orders)
         await run.until(running=workers)
