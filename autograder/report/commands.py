@@ -12,7 +12,7 @@ import shutil
 from functools import cache
 
 _OURS = re.compile(
-    r"(?<![\w/.`-])(?<!uv run )ackademy(?= (?:author|brokers|check|docs|doctor|hint|lesson|list|replay)\b)"
+    r"(?<![\w/.`-])(?<!uv run )(?<!--group docs )ackademy(?= (?:author|brokers|check|docs|doctor|hint|lesson|list|replay)\b)"
 )
 
 

@@ -135,7 +135,7 @@ def _failures(page: _Page, grade: Grade, *, verbose: bool, visible: bool) -> Non
         page.command("Next:", words.hint_command(result), indent=_INDENT)
         again = words.check_command(grade, result, visible=visible)
         page.command("Again:", again, indent=_INDENT)
-        if full and (replay := words.replay_command(grade, result, visible=visible)):
+        if replay := words.replay_command(grade, result, visible=visible):
             page.command("Whole:", replay, indent=_INDENT)
 
 

@@ -72,6 +72,9 @@ _FIGURES = {
 }
 
 
+_ONE = {"busy": "handler running"}
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What the command knew beside the grade: what was asked for, and what has passed already."""
@@ -167,11 +170,16 @@ def expectation(detail: str) -> str:
     if _WAITS[Wait(outcome)]:
         said += f": {_WAITS[Wait(outcome)]}"
     others = [
-        f"{value} {_FIGURES.get(key, key.replace('_', ' '))}"
+        f"{value} {_figure(key, value)}"
         for key, _, value in rest
         if key != "seen" and not (key == "held" and value == "0")
     ]
     return f"{said} ({', '.join(others)})" if others else said
+
+
+def _figure(name: str, value: str) -> str:
+    said = _FIGURES.get(name, name.replace("_", " "))
+    return _ONE.get(name, said) if value == "1" else said
 
 
 def sentence(text: str) -> str:
@@ -232,10 +240,28 @@ def hint_command(result: Result) -> str:
     return plain(shlex.join(["ackademy", "hint", result.guarantee]))
 
 
+def unwritten(grade: Grade) -> bool:
+    """Whether the function raised NotImplementedError, as a skeleton does: nothing is written yet."""
+    return any(
+        event.kind is Kind.RUN_RAISED and event.detail.startswith("NotImplementedError")
+        for result in grade.results
+        for event in result.verdict.witness
+    )
+
+
+def lesson_command(grade: Grade) -> str:
+    """The command that opens the lesson of this exercise; empty if it has none."""
+    if not (root_of(grade) / "lessons" / grade.exercise.path / "lesson.md").is_file():
+        return ""
+    return f"uv run --group docs ackademy lesson {plain(grade.exercise.path)}"
+
+
 def next_command(grade: Grade, asked: Asked = NOTHING_ELSE) -> str:
     """The one command to type after reading this grade."""
     if grade.problem is not None:
         return check_command(grade, visible=asked.visible)
+    if unwritten(grade) and (lesson := lesson_command(grade)):
+        return lesson
     for result in causes_first(grade.results):
         if result.verdict.status is Status.FAIL:
             return hint_command(result)

@@ -30,6 +30,7 @@ def test_only_commands_get_the_prefix(monkeypatch):
             "uv run ackademy brokers down && uv run ackademy brokers up"
         ),
         "uv run ackademy list": "uv run ackademy list",
+        "uv run --group docs ackademy docs": "uv run --group docs ackademy docs",
         "ackademy 0.1.0": "ackademy 0.1.0",
         "cd /src/ackademy list": "cd /src/ackademy list",
     }.items():

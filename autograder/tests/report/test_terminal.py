@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from autograder import report
-from autograder.model import Status, failed, passed
+from autograder.model import Event, Kind, Status, failed, passed
 from autograder.report.terminal import render
 from autograder.report.timeline_text import ASCII, BOX
 from autograder.report.words import NOTHING_ELSE, Asked
@@ -94,6 +94,21 @@ def test_a_pass_is_short():
     assert text.endswith("--engine kafka\n")
     done = told(samples.all_pass(), asked=Asked(passed=("nats", "kafka")))
     assert done.endswith("Next:  ackademy list\n")
+
+
+def test_who_has_written_nothing_is_sent_to_the_lesson(tmp_path):
+    history, _ = samples.raised()
+    raised = Event(0.0, Kind.RUN_RAISED, detail="NotImplementedError (pool.py line 3)\ntrace")
+    nothing = failed("raised before it took a message", [raised])
+    grade = samples.grade(samples.result("ack_follows_work", nothing, history))
+    assert "Next:  ackademy hint ack_follows_work" in told(grade)  # there is no lesson
+
+    exercise = replace(grade.exercise, folder=tmp_path / "exercises" / grade.exercise.path)
+    lesson = tmp_path / "lessons" / grade.exercise.path / "lesson.md"
+    lesson.parent.mkdir(parents=True)
+    lesson.touch()
+    text = told(replace(grade, exercise=exercise))
+    assert text.endswith(f"Next:  uv run --group docs ackademy lesson {exercise.path}\n")
 
 
 def test_inconclusive_is_neither():
