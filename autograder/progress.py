@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from autograder.model import Grade, Status
 
 FORMAT = 1
@@ -147,6 +145,8 @@ def record_hint(root: Path, exercise: str, guarantee: str, rung: int) -> list[st
 
 def _update(root: Path, exercise: str, change: Callable[[Record], Record]) -> list[str]:
     """Read, change and write under a lock, so that two commands at once lose nothing."""
+    from filelock import FileLock, Timeout  # noqa: PLC0415 - slow, and most commands only read
+
     file = path(root)
     try:
         file.parent.mkdir(exist_ok=True)

@@ -1,4 +1,10 @@
-"""`ackademy check`: one grade, shown, written where asked, and kept in the student's progress."""
+"""`ackademy check`: one grade, shown, written where asked, and kept in the student's progress.
+
+A check in the simulation takes a second, and half of it used to be imports: what only some checks
+need is imported where they need it.
+"""
+
+# ruff: noqa: PLC0415 - see above
 
 from __future__ import annotations
 
@@ -11,10 +17,9 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from autograder import catalog, grading, progress
-from autograder.cli import INTERRUPTED, overview, serving
+from autograder.cli import INTERRUPTED
 from autograder.cli.failures import say
 from autograder.cli.output import Out
 from autograder.model import Exercise, Grade, Status, UsageError
@@ -87,6 +92,8 @@ def check(order: Order) -> int:
     if done is None or (engine != SIM and done.complete and done.status is not Status.FAIL):
         if done is not None:
             say(_green(done))
+        from autograder.cli import serving
+
         done = serving.installing_if_asked(partial(grade, engine), yes=order.yes)
     # kept before it is shown: whoever reads along (`| head`) may be gone by then
     notices = _keep(root, done, order)
@@ -128,13 +135,13 @@ def _keep(root: Path, done: Grade, order: Order) -> list[str]:
 
 
 def _write(done: Grade, order: Order, asked: Asked) -> None:
-    """Write the files asked for; what writes them is not loaded otherwise."""
+    """Write the files asked for."""
     if order.json_file is not None:
-        from autograder.report import json_report  # noqa: PLC0415 - half a check's start is imports
+        from autograder.report import json_report
 
         json_report.write(done, order.json_file)
     if order.html_file is not None:
-        from autograder.report import html  # noqa: PLC0415 - the same: a template engine
+        from autograder.report import html
 
         html.write(done, order.html_file, asked)
 
@@ -143,6 +150,8 @@ def exercise_of(root: Path, name: str | None) -> Exercise:
     """The exercise of this name, or the current one."""
     if name is not None:
         return catalog.find(name, root)
+    from autograder.cli import overview
+
     return overview.current_exercise(root, progress.read(root))
 
 
@@ -186,9 +195,14 @@ def require_writable(file: Path | None, option: str) -> None:
 
 
 @contextmanager
-def _shown(what: str) -> Iterator[Callable[[int, int], None]]:
+def _shown(what: str) -> Iterator[Callable[[int, int], None] | None]:
     """A bar on stderr while scenarios run, where somebody sees it; gone afterwards."""
     console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     columns = (
         SpinnerColumn("line"),
         TextColumn("{task.description}"),
@@ -196,8 +210,7 @@ def _shown(what: str) -> Iterator[Callable[[int, int], None]]:
         TextColumn("{task.fields[state]}"),
         TimeElapsedColumn(),
     )
-    shown = console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(what, total=None, state="starting")
 
         def on_progress(done: int, planned: int) -> None:

@@ -12,7 +12,6 @@ from signal import Signals
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from autograder.brokers.server import DEFAULT_PORTS, address
 from autograder.exam.orders import Order
 from autograder.exam.process import Job, Subject, exit_text
 from autograder.exam.proxy import FaultProxy
@@ -157,6 +156,8 @@ class Run:
         return replace(self.lane, url=url), (self._proxy.port,)
 
     def _broker_address(self) -> tuple[str, int]:
+        from autograder.brokers.server import DEFAULT_PORTS, address  # noqa: PLC0415 - no simulated run has one, and its package is slow to import
+
         return address(self.lane.url, DEFAULT_PORTS.get(self._exam.engine.name, 0))
 
     def _exited(self, subject: Subject, life: Life) -> None:

@@ -389,6 +389,8 @@ def same_everywhere(text: str) -> str:
 
     Newer ones quote the whole statement, and point at a part of it.
     """
+    if "\n" not in text:  # as nearly every detail is
+        return text
     kept: list[str] = []
     quoting, quoted = 0, True  # how far the frame's line is indented, and whether it was quoted
     for line in text.split("\n"):
