@@ -10,7 +10,8 @@ import pytest
 from autograder import catalog
 from autograder.authoring import submissions
 from autograder.grading import grade
-from autograder.grading.simulated import LEAST_SEEDS, replay
+from autograder.grading.exploring import LEAST_SEEDS
+from autograder.grading.simulated import replay
 from autograder.model import Exercise, Kind, Status, UsageError
 from autograder.sim.schedule import MANNERS, PACES, TROUBLES, Rehearsal, Schedule
 

@@ -1,0 +1,129 @@
+"""Grading on a real broker: the one place where exam, checks and brokers meet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from autograder import brokers
+from autograder.brokers import Server
+from autograder.exam import Scenario, Zygote, isolation_here, load_scenarios
+from autograder.grading import submission as submissions
+from autograder.grading import verdicts
+from autograder.grading.faults import machine_faults_are_ours, root_of
+from autograder.grading.outcome import (
+    Collected,
+    Progress,
+    has_failed,
+    notices_of,
+    results_of,
+    tests_of,
+    versions,
+)
+from autograder.grading.session import Session, open_session
+from autograder.model import Exercise, Grade
+
+AT_ONCE = 6  # scenarios in flight: each waits most of its time for something
+CLIENTS = ("aiokafka", "nats-py", "pika")  # packages that speak to the real brokers
+
+
+def grade_connected(
+    exercise: Exercise,
+    submission: Path,
+    *,
+    engine: str,
+    provider: str | None,
+    server: Server | None,
+    seeds: Sequence[int],
+    tests: Path | None,
+    stop_early: bool,
+    on_progress: Progress | None,
+) -> Grade:
+    """Grade one submission on one real engine; see `autograder.grading.grade`."""
+    began, started_at = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+    data = submissions.read(exercise, submission)
+    problem = submissions.problem_of(data, submission)
+    scenarios = [
+        each for each in load_scenarios(tests or tests_of(exercise)) if not each.simulated_only
+    ]
+    collected = Collected()
+    with machine_faults_are_ours(), ExitStack() as stack:
+        zygote = stack.enter_context(Zygote(engine, isolation_kind=isolation_here()))
+        if server is None:
+            server = stack.enter_context(brokers.acquire(engine, provider))
+        if problem is None:
+            plan = _Plan(exercise, submission, scenarios, tuple(seeds), stop_early, on_progress)
+            try:
+                asyncio.run(plan.carry_out(server, zygote, collected))
+            except KeyboardInterrupt:
+                collected.complete = False
+            problem = verdicts.problem(collected.judged)
+        else:
+            collected.complete = True
+    return Grade(
+        exercise=exercise,
+        submission=submission,
+        submission_sha256=submissions.fingerprint(data),
+        engine=engine,
+        provider=server.provider,
+        broker_version=server.version,
+        isolation=zygote.isolation,
+        seeds=tuple(collected.seeds),
+        results=results_of(exercise, scenarios, collected, problem),
+        problem=problem,
+        notices=notices_of(zygote, *server.notices, *collected.notices),
+        output=collected.output,
+        duration_s=time.monotonic() - began,
+        started_at=started_at,
+        versions=versions(*CLIENTS),
+        complete=collected.complete,
+    )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Which scenarios run with which seeds, and in which order."""
+
+    exercise: Exercise
+    submission: Path
+    scenarios: list[Scenario]
+    seeds: tuple[int, ...]
+    stop_early: bool
+    on_progress: Progress | None
+
+    async def carry_out(self, server: Server, zygote: Zygote, collected: Collected) -> None:
+        """The first seed alone, then the others together: most mistakes show at once."""
+        async with open_session(self.exercise, server, zygote) as session:
+            for seeds in (self.seeds[:1], self.seeds[1:]):
+                if not seeds or (self.stop_early and has_failed(collected.judged)):
+                    continue
+                await self._wave(session, seeds, collected)
+                collected.seeds.extend(seeds)
+        collected.complete = True
+
+    async def _wave(self, session: Session, seeds: Sequence[int], collected: Collected) -> None:
+        limit = asyncio.Semaphore(AT_ONCE)
+        planned = len(self.scenarios) * len(self.seeds)
+
+        async def one(scenario: Scenario, seed: int) -> None:
+            async with limit:
+                examined = await session.judged(scenario, self.submission, seed)
+            collected.judged += examined.judged
+            collected.output = collected.output or examined.output
+            collected.notices += examined.notices
+            collected.scenarios += 1
+            if self.on_progress is not None:
+                self.on_progress(collected.scenarios, planned)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for seed in seeds:
+                    for scenario in self.scenarios:
+                        group.create_task(one(scenario, seed))
+        except ExceptionGroup as group:
+            raise root_of(group) from None
