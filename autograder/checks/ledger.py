@@ -10,7 +10,7 @@ from operator import gt
 
 from autograder.checks.lives import NEVER
 from autograder.checks.memo import remembered
-from autograder.model import History, Kind
+from autograder.model import Event, History, Kind
 
 FINAL = (Kind.ACK, Kind.GIVE_UP)  # calls after which a message does not come back
 CALLS = (*FINAL, Kind.REQUEUE)
@@ -54,6 +54,16 @@ def of_process(history: History, places: Iterable[int], process: int) -> list[in
     """Those of these places whose events belong to this process."""
     events = history.events
     return [place for place in places if events[place].process == process]
+
+
+def delay_s(event: Event) -> float:
+    """How long a message that was given back is to wait, in seconds; 0 for any other event."""
+    if event.kind is not Kind.REQUEUE or not event.detail:
+        return 0.0
+    try:
+        return float(event.detail)
+    except ValueError:
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""Settlement: what may be said to the broker, and when."""
+"""Failed work: what may be said to the broker about it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from autograder.checks.expectations import read_expectations, stood_still
-from autograder.checks.ledger import CALLS, FINAL, after, first_place, of_process
+from autograder.checks.ledger import CALLS, FINAL, after, delay_s, first_place, of_process
 from autograder.checks.lives import NEVER, Lives, read_lives
 from autograder.checks.phrases import (
     counted,
@@ -19,69 +19,8 @@ from autograder.checks.phrases import (
 from autograder.checks.registry import guarantee
 from autograder.model import History, Kind, Verdict, Wait, failed, inconclusive, passed
 
+LONGEST_DELAY_S = 1.0  # the contract's
 MANY_TRIES = 50  # of one delivery, in a run that was ended because something went on without end
-
-
-@guarantee
-def ack_follows_work(history: History) -> Verdict:
-    """A message is acked only after its handler has finished.
-
-    Wrong when `ack()` is called for a delivery whose handler was never started, or is still
-    running. An acked message is gone from the broker (AMQP 0-9-1 `basic.ack`, JetStream `+ACK`,
-    Kafka: below the committed offset), so a crash between ack and work loses it.
-
-    Not judged here: an ack after the handler failed or was cancelled, and anything settled after
-    run() itself was cancelled; see `failed_work_is_not_acked`. Each delivery counts by itself: that
-    another delivery of the same message was finished excuses nothing. An ack that came to nothing
-    (`SettleFailed`) counts, since the call was the mistake.
-    """
-    events, acks = history.events, history.places[Kind.ACK]
-    if not acks:
-        return inconclusive("Nothing was acked.")
-    finished = first_place(history, Kind.FINISHED)
-    early = [place for place in acks if finished.get(events[place].delivery, NEVER) > place]
-    if early:
-        early_here = _of_unended_work(history, early)
-        if early_here:
-            return _early(history, early_here, len(acks))
-    if len(early) == len(acks):
-        return inconclusive("No ack of finished work was seen.")
-    return passed(f"{counted(len(acks) - len(early), 'ack')}, each after its handler had finished.")
-
-
-def _of_unended_work(history: History, acks: Sequence[int]) -> list[int]:
-    """Acks of handlers that had not ended in any way, before run() was cancelled."""
-    failures, cancels = first_place(history, Kind.FAILED), first_place(history, Kind.CANCELLED)
-    lives = read_lives(history)
-    found = []
-    for place in acks:
-        event = history.events[place]
-        ended = min(failures.get(event.delivery, NEVER), cancels.get(event.delivery, NEVER))
-        if ended > place and lives[event.process].cancelled > place:
-            found.append(place)
-    return found
-
-
-def _early(history: History, early: Sequence[int], acks: int) -> Verdict:
-    started = first_place(history, Kind.STARTED)
-    deliveries = [history.events[place].delivery for place in early]
-    beside = [
-        d for d, place in zip(deliveries, early, strict=True) if started.get(d, NEVER) < place
-    ]
-    where = "while the handler was running" if beside else "before the handler had begun"
-    if beside and len(beside) < len(early):
-        where = "before the handler had finished"
-    slip = (
-        "Is the handler started as a task, and ack() called without waiting for it?"
-        if beside
-        else "Is ack() called when the message is taken, instead of after `await handle(message)`?"
-    )
-    names = some(history.events[place].message for place in early)
-    return failed(
-        f"{len(early)} of {counted(acks, 'ack')} came {where}: {names}.",
-        witness(history, delivery_places(history, (beside or deliveries)[0])),
-        slip,
-    )
 
 
 @guarantee
@@ -96,7 +35,8 @@ def failed_work_is_not_acked(history: History) -> Verdict:
     the connection closes. Wrong as well: a failed message that is not settled by a pool that
     stands still or has returned, and settling any message twice (the port raises `AlreadySettled`).
 
-    So is trying the same delivery again and again without end.
+    So is a delay above the second that the contract allows, and so is trying the same delivery
+    again and again without end.
 
     Tolerated: trying again in place, if the ack follows a try that finished; giving back after
     `stop` whatever is in hand; answering, after a cancel, a handler that had failed by itself; a
@@ -111,6 +51,9 @@ def failed_work_is_not_acked(history: History) -> Verdict:
     wrong = [call for call in book.calls if _is_wrong(history, lives, book, call)]
     if wrong:
         return _wrong(history, book, wrong)
+    put_off = [call for call in book.calls if delay_s(history.events[call]) > LONGEST_DELAY_S]
+    if put_off:
+        return _put_off(history, book, put_off)
     cut_short = _settled_after_cancel(history, lives)
     if cut_short:
         return _after_cancel(history, lives, cut_short)
@@ -227,6 +170,17 @@ def _wrong(history: History, book: _Failures, wrong: Sequence[int]) -> Verdict:
         f"{call.message} {how} at {end.at:.3f} s and was {_SAID[call.kind]}.",
         witness(history, delivery_places(history, call.delivery)),
         slip,
+    )
+
+
+def _put_off(history: History, book: _Failures, calls: Sequence[int]) -> Verdict:
+    longest = history.events[max(calls, key=lambda call: delay_s(history.events[call]))]
+    return failed(
+        f"{len(calls)} of {counted(len(book.ends), 'failure')} {were(len(calls))} put off for too "
+        f"long: {longest.message} was given back with a delay of {longest.detail} s, and "
+        f"{LONGEST_DELAY_S:g} s is allowed.",
+        witness(history, delivery_places(history, longest.delivery)),
+        "Does the delay grow with every attempt, without an upper limit?",
     )
 
 

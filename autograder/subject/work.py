@@ -13,6 +13,9 @@ from autograder.messaging import Message, Permanent, Transient
 from autograder.model import DIED_AT_WORK, Kind
 from autograder.subject.reporter import Reporter
 
+ERRORS = ValueError, TimeoutError, KeyError, ConnectionResetError, StopAsyncIteration
+"""What `error` raises, one after the other: a pool of today or tomorrow may know some by name."""
+
 EXIT_DIED_AT_WORK = 113  # the handler was told to kill the process
 
 
@@ -24,9 +27,13 @@ class Work:
     burn_s: float = 0.0  # keep the processor busy and the event loop blocked
     dies: bool = False  # kill the process, as a segmentation fault would
     transient: int = 0  # the first n tries in a process raise Transient,
-    error: int = 0  # then n raise ValueError,
+    error: int = 0  # then n raise one of `ERRORS`, the first, the second and so on,
     cancelled: int = 0  # then n raise CancelledError although nobody cancelled
-    permanent: bool = False  # and at last, instead of returning, raise Permanent
+    permanent: bool = False  # and at last, instead of returning, raise a kind of Permanent
+
+
+class UnknownCustomer(Permanent):
+    """Handlers raise kinds of their own."""
 
 
 class Worker:
@@ -65,11 +72,12 @@ class Worker:
             if tries <= work.transient:
                 raise Transient(f"order {message.id}: the database did not answer")
             if tries <= work.transient + work.error:
-                raise ValueError(f"order {message.id}: a bug in the handler")
+                error = ERRORS[(tries - work.transient - 1) % len(ERRORS)]
+                raise error(f"order {message.id}: a bug in the handler")
             if tries <= failures:
                 raise asyncio.CancelledError
         if work.permanent:
-            raise Permanent(f"order {message.id}: this customer does not exist")
+            raise UnknownCustomer(f"order {message.id}: this customer does not exist")
 
 
 def _read(body: bytes) -> Work:

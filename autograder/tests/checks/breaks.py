@@ -131,15 +131,27 @@ def acked_unhandled_and_given_up(history: History, rng: random.Random) -> Histor
     )
 
 
+def given_back_when_done(history: History, rng: random.Random) -> History | None:
+    """Work that was done, and then its message was given back; the broker brought it again."""
+    candidates = _after_final_ack(history)
+    if not candidates:
+        return None
+    _, _, ack, _ = rng.choice(candidates)
+    events = list(history.events)
+    events[ack] = replace(events[ack], kind=Kind.REQUEUE)
+    return _with(history, events)
+
+
 LOSS = frozenset({"no_message_is_lost"})
 FAILURE = frozenset({"one_failure_is_one_failure"})
+WORK = frozenset({"ack_follows_work"})
 HEALING = ("transient", "error", "cancelled")
 
 BREAKS = (
     Break("it never arrived", "no_message_is_lost", scripts=CALM, ways=(), edit=it_never_arrived),
     Break("invent", "no_message_is_lost", edit=nobody_published_it),
     Break(
-        "give up the unhandled", "no_message_is_lost",
+        "give up the unhandled", "no_message_is_lost", also=WORK,
         scripts=CALM, ways=(), edit=acked_unhandled_and_given_up,
     ),
     Break("swallow", "no_message_is_lost", also=FAILURE, scripts=CALM, window=lambda n: n + 2),
@@ -149,6 +161,7 @@ BREAKS = (
     ),
     Break("ack beside", "ack_follows_work", ways=HEALING, edit=ack_beside_the_work),
     Break("ack first", "ack_follows_work", ways=HEALING, edit=ack_on_receipt),
+    Break("give back the done", "ack_follows_work", ways=HEALING, edit=given_back_when_done),
     Break("ack the failed", "failed_work_is_not_acked", also=LOSS, ways=HEALING),
     Break("give up the failed", "failed_work_is_not_acked", also=LOSS, ways=HEALING),
     Break("ack the permanent", "failed_work_is_not_acked", ways=("permanent",)),
@@ -179,7 +192,7 @@ BREAKS = (
         "cancel and ack at stop", "shutdown_drains_in_flight",
         also=LOSS | {"failed_work_is_not_acked"}, scripts=STOPPED,
     ),
-    Break("give up at stop", "shutdown_drains_in_flight", also=LOSS, scripts=STOPPED),
+    Break("give up at stop", "shutdown_drains_in_flight", also=LOSS | WORK, scripts=STOPPED),
     Break(
         "leave in hand", "shutdown_drains_in_flight",
         also=frozenset({"failed_work_is_not_acked"}), scripts=STOPPED,

@@ -57,6 +57,47 @@ class TestAckFollowsWork:
         story = taken().start("a").fault("cancel").ack("a")
         assert self.judged(story).status is Status.INCONCLUSIVE
 
+    @pytest.mark.parametrize(("call", "said"), [(Kind.REQUEUE, "back"), (Kind.GIVE_UP, "up")])
+    def test_done_work_is_acked_and_nothing_else(self, call, said):
+        verdict = self.judged(taken().start("a").finish("a").call(call, "a").handle("b"))
+        assert verdict.status is Status.FAIL
+        assert (
+            verdict.observed == f"1 message was given {said} though its handler had finished it: a."
+        )
+        assert "choose nack()" in verdict.slip
+
+    def test_done_at_a_second_try_it_is_done(self):
+        story = taken().start("a").fail("a").start("a").finish("a").requeue("a").handle("b")
+        assert self.judged(story).status is Status.FAIL
+
+    @pytest.mark.parametrize("call", [Kind.REQUEUE, Kind.GIVE_UP])
+    def test_nothing_is_said_while_the_handler_runs(self, call):
+        verdict = self.judged(taken().start("a").stop().call(call, "a").finish("a").returned())
+        assert verdict.status is Status.FAIL
+        assert "while its handler was running: a" in verdict.observed
+        assert "timeout" in verdict.slip
+
+    def test_what_nobody_has_begun_is_given_back_never_up(self):
+        story = Story().publish("a", "b").begin().handle("b").take("a")
+        assert self.judged(story.requeue("a")).status is Status.PASS
+        story = Story().publish("a", "b").begin().handle("b").take("a")
+        verdict = self.judged(story.give_up("a"))
+        assert verdict.status is Status.FAIL
+        assert "given up though no handler had begun with it: a" in verdict.observed
+        assert "seen before" in verdict.slip
+
+    @pytest.mark.parametrize("how", ["transient", "error", "cancelled", "permanent"])
+    def test_how_a_failure_is_answered_is_the_other_checks_matter(self, how):
+        for call in Kind.REQUEUE, Kind.GIVE_UP:
+            story = Story().begin().handle("b").take("a").start("a").fail("a", how)
+            assert self.judged(story.call(call, "a")).status is Status.PASS
+        story = Story().begin().handle("b").take("a").start("a").cancelled("a").requeue("a")
+        assert self.judged(story).status is Status.PASS
+
+    def test_what_a_cancelled_run_says_is_the_other_checks_matter(self):
+        story = Story().begin().handle("b").take("a").start("a").fault("cancel").requeue("a")
+        assert self.judged(story).status is Status.PASS
+
     def test_a_truncated_run_may_pass_on_what_it_showed(self):
         assert self.judged(Story().begin().handle("a"), truncated=True).status is Status.PASS
 
@@ -77,6 +118,15 @@ class TestFailedWorkIsNotAcked:
         assert verdict.status is Status.FAIL
         assert f"({failure(how)})" in verdict.observed
         assert verdict.slip
+
+    @pytest.mark.parametrize(("delay", "status"), [("1", Status.PASS), ("1.1", Status.FAIL)])
+    def test_put_off_for_a_second_at_most(self, delay, status):
+        story = taken().start("a").fail("a").say(Kind.REQUEUE, "a", delay).say(Kind.SETTLED, "a")
+        verdict = self.judged(story)
+        assert verdict.status is status
+        if status is Status.FAIL:
+            assert "a was given back with a delay of 1.1 s, and 1 s is allowed" in verdict.observed
+            assert "upper limit" in verdict.slip
 
     def test_given_up_if_it_never_will(self):
         story = taken().start("a").fail("a", "permanent")

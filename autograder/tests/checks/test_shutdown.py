@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autograder.checks.pool import shutdown_drains_in_flight, stop_means_no_new_work
@@ -178,6 +180,19 @@ class TestShutdownDrainsInFlight:
         story = at_work().stop().finish("a").ack("a").wait(idle_s).returned()
         assert self.judged(story).status is status
 
+    @pytest.mark.parametrize(("idle_s", "status"), [(1.4, Status.PASS), (1.6, Status.FAIL)])
+    def test_where_time_is_virtual_prompt_is_what_the_contract_says(self, idle_s, status):
+        story = at_work().stop().finish("a").ack("a").wait(idle_s).returned()
+        assert shutdown_drains_in_flight(replace(story.history(), engine="sim")).status is status
+
+    @pytest.mark.parametrize(("delay", "status"), [("1", Status.PASS), ("3600", Status.FAIL)])
+    def test_put_off_for_a_second_at_most(self, delay, status):
+        story = at_work().take("b").stop().finish("a").ack("a").say(Kind.REQUEUE, "b", delay)
+        verdict = self.judged(story.say(Kind.SETTLED, "b").returned())
+        assert verdict.status is status
+        if status is Status.FAIL:
+            assert "with a delay of 3600 s" in verdict.observed
+
     def test_a_slow_handler_is_no_slow_shutdown(self):
         story = at_work().stop().wait(9).finish("a").ack("a").returned()
         assert self.judged(story).status is Status.PASS
@@ -202,8 +217,8 @@ class TestShutdownDrainsInFlight:
 
 
 class TestCancellingRun:
-    def judged(self, story):
-        return shutdown_drains_in_flight(story.history())
+    def judged(self, story, engine=""):
+        return shutdown_drains_in_flight(replace(story.history(), engine=engine))
 
     def test_it_ends_and_leaves_nothing(self):
         story = at_work().fault("cancel").cancelled("a").raised("CancelledError (pool.py line 3)")
@@ -220,6 +235,37 @@ class TestCancellingRun:
         story = at_work().fault("cancel").cancelled("a")
         story.raised("CancelledError (pool.py line 3); left behind: worker-1\nTraceback")
         assert "1 task behind: worker-1" in self.judged(story).observed
+
+    @pytest.mark.parametrize("how", ["CancelledError", "CancelledError: enough (pool.py line 3)"])
+    def test_what_comes_out_is_the_cancelled_error(self, how):
+        story = at_work().fault("cancel").cancelled("a").raised(f"{how}\nTraceback")
+        assert self.judged(story).status is Status.PASS
+
+    @pytest.mark.parametrize("how", ["RuntimeError: was cancelled", "BaseExceptionGroup: (2)"])
+    def test_another_exception_comes_out(self, how):
+        story = at_work().fault("cancel").cancelled("a").raised(f"{how} (pool.py line 3)\nlong")
+        verdict = self.judged(story)
+        assert verdict.status is Status.FAIL
+        assert f"raised {how.partition(':')[0]}: CancelledError has to come out" in verdict.observed
+
+    def test_cancelled_while_it_stops_it_does_not_return(self):
+        story = at_work().say(Kind.HELD, "a").stop().fault("cancel").cancelled("a").returned()
+        assert "as if it had not been" in self.judged(story).observed
+
+    def test_it_takes_its_time(self):
+        def ended(seconds):
+            return at_work().fault("cancel").cancelled("a").wait(seconds).raised("CancelledError")
+
+        assert self.judged(ended(4.8)).status is Status.PASS
+        assert self.judged(ended(1.4), engine="sim").status is Status.PASS
+        assert self.judged(ended(1.8), engine="sim").status is Status.FAIL
+        verdict = self.judged(ended(5.2))
+        assert "ended 5.2 s after the last thing that happened" in verdict.observed
+
+    def test_while_the_source_closes_the_broker_is_waited_for(self):
+        story = at_work().fault("cancel").cancelled("a").say(Kind.SOURCE_STOPPED).wait(9)
+        story.say(Kind.SOURCE_CLOSED).raised("CancelledError")
+        assert self.judged(story).status is Status.PASS
 
 
 class TestASourceThatEnds:
