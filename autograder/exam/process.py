@@ -80,9 +80,14 @@ def isolation_here() -> str:
 
 
 def _own(folder: Path) -> BinaryIO:
-    """Lock a folder for as long as this process lives: nothing else says so across containers."""
-    lock = (folder / OWNER).open("wb")
+    """Lock a folder for as long as this process lives: nothing else says so across containers.
+
+    The lock gets its name when it is held: an unlocked one would be swept as a dead examiner's.
+    """
+    unnamed = folder / f"{OWNER}.new"
+    lock = unnamed.open("wb")
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    unnamed.rename(folder / OWNER)
     return lock
 
 

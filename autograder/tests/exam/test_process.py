@@ -1,0 +1,76 @@
+"""Folders of examiners: removed when their owner is dead, and never before."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from autograder.exam import process
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def folder_in(place: Path) -> Path:
+    return Path(tempfile.mkdtemp(prefix=process.FOLDER, dir=place))
+
+
+def test_a_folder_that_nobody_owns_any_more_is_removed(place):
+    folder = folder_in(place)
+    process._own(folder).close()  # its examiner is gone, and the lock with it
+    process._sweep()
+    assert not folder.exists()
+
+
+def test_a_folder_with_an_owner_stays(place):
+    folder = folder_in(place)
+    with process._own(folder):
+        process._sweep()
+        assert folder.is_dir()
+
+
+def test_a_lock_is_never_seen_unlocked(place, monkeypatch):
+    folder = folder_in(place)
+    lock = process.fcntl.flock
+    seen = []
+
+    def sweep_first(held, operation):
+        if not seen:
+            seen.append(True)
+            process._sweep()  # another examiner starts between our opening the file and locking it
+        lock(held, operation)
+
+    monkeypatch.setattr(process.fcntl, "flock", sweep_first)
+    with process._own(folder):
+        assert folder.is_dir()
+
+
+def _examiner(place: str, started, end) -> None:
+    tempfile.tempdir = place
+    process._sweep()
+    folder = Path(tempfile.mkdtemp(prefix=process.FOLDER))
+    with process._own(folder):
+        started.put(folder.is_dir())
+        end.wait(60)
+        started.put(folder.is_dir())
+
+
+def test_many_examiners_may_start_at_once(place):
+    context = multiprocessing.get_context("fork")
+    started, end = context.Queue(), context.Event()
+    examiners = [
+        context.Process(target=_examiner, args=(str(place), started, end)) for _ in range(8)
+    ]
+    for each in examiners:
+        each.start()
+    assert all(started.get(timeout=60) for _ in examiners)
+    end.set()
+    assert all(started.get(timeout=60) for _ in examiners)
+    for each in examiners:
+        each.join(60)
