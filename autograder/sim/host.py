@@ -17,11 +17,15 @@ from autograder.sim.loop import SimLoop
 from autograder.sim.source import SimSource
 from autograder.subject import host
 from autograder.subject.module import Broken, StudentFunction, load, student_trace, summary
-from autograder.subject.recorded import TURNS_OF_GRACE
+from autograder.subject.recorded import StopEvent
 from autograder.subject.reporter import Reporter
 from autograder.subject.work import EXIT_DIED_AT_WORK, Worker
 
 Tell = Callable[[Kind, str, str, int, int, str], None]
+MOMENT_S = 1e-6
+"""Virtual seconds: shorter than anything a schedule draws, and over only when the loop was idle, or
+when it had so many turns without a pause that they take time (see `autograder.sim.loop`)."""
+
 PATIENCE_S = 5.0
 """Virtual seconds that tasks have to end in after run() is over and they were cancelled."""
 
@@ -32,6 +36,17 @@ class Frozen(BaseException):
     It unwinds a stack that would never go on. Whoever catches it meets it again at the next event,
     and nothing that is reported any more is heard.
     """
+
+
+class SimStop(StopEvent):
+    """A stop that is in force when whoever noticed it has done what takes no time.
+
+    How many turns a task needs to notice differs between versions of Python: here the turns of grace
+    are followed by a moment of virtual time, which passes only when nobody has anything to do.
+    """
+
+    def _grace_is_over(self) -> None:
+        asyncio.get_running_loop().call_later(MOMENT_S, super()._grace_is_over)
 
 
 class SimReporter(Reporter):
@@ -99,6 +114,7 @@ class SimHost(host.Host):
         super().__init__(cast("Any", None), process.reporter, job)
         self._process = process
         self._worker = SimWorker(process.reporter, process)
+        self._stop = SimStop(process.reporter)
 
     async def run(self, function: StudentFunction) -> int:
         """Connect, call the student's function, close."""
@@ -112,8 +128,9 @@ class SimHost(host.Host):
         source = await self._process.connect(self._job["prefetch"])
 
         async def close() -> None:
-            for _ in range(TURNS_OF_GRACE):  # a real connection takes longer than that to close
-                await asyncio.sleep(0)
+            await asyncio.sleep(
+                2 * MOMENT_S
+            )  # a real one closes when the grace of a stop is long over
             await source.close()
 
         stack.push_async_callback(close)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from itertools import count
-from typing import Self
 
 from autograder.messaging import AlreadySettled, Message, SettleFailed, Source
 from autograder.model import BY_THE_MODULE, Kind
@@ -164,10 +163,14 @@ class StopEvent(asyncio.Event):
             self._asked = True
             self._reporter.event(Kind.STOP_SET)
             super().set()
-            self._after_turns(TURNS_OF_GRACE, lambda: self._reporter.event(Kind.STOP_IN_FORCE))
+            self._after_turns(TURNS_OF_GRACE)
 
-    def _after_turns(self: Self, turns: int, then: Callable[[], None]) -> None:
+    def _after_turns(self, turns: int) -> None:
         if turns == 0:
-            then()
+            self._grace_is_over()
         else:
-            asyncio.get_running_loop().call_soon(self._after_turns, turns - 1, then)
+            asyncio.get_running_loop().call_soon(self._after_turns, turns - 1)
+
+    def _grace_is_over(self) -> None:
+        """Takes from here on are new work."""
+        self._reporter.event(Kind.STOP_IN_FORCE)

@@ -173,6 +173,36 @@ async def test_seeds_differ(make):
     assert histories[0].events != histories[1].events
 
 
+@pytest.mark.parametrize("turns", [0, 9, 50])
+async def test_a_stop_is_in_force_when_all_that_takes_no_time_is_done(make, turns):
+    """How many turns a program needs differs between versions of Python: they do not count."""
+    exam = make(f"""
+    async def run(source, handle, *, workers, stop):
+        await stop.wait()
+        for _ in range({turns}):
+            await asyncio.sleep(0)
+        await source.stop_receiving()
+    """)
+    async with exam.start(workers=1) as run:
+        await run.stop()
+        await run.until(returned=True)
+    history = exam.histories[0]
+    told = (Kind.STOP_SET, Kind.SOURCE_STOPPED, Kind.STOP_IN_FORCE, Kind.SOURCE_CLOSED, Kind.EXITED)
+    assert [event.kind for event in history.events if event.kind in told] == list(told)
+
+
+@pytest.mark.parametrize("ending", ["return", "while True: await asyncio.sleep(0)"])
+async def test_a_stop_comes_into_force_for_whoever_returns_at_once_or_never_rests(make, ending):
+    exam = make(f"""
+    async def run(source, handle, *, workers, stop):
+        await stop.wait()
+        {ending}
+    """)
+    async with exam.start(workers=1) as run:
+        await run.stop()
+    assert len(exam.histories[0].of(Kind.STOP_IN_FORCE)) == 1
+
+
 async def test_a_gate_holds_until_it_is_released(make):
     exam = make()
     first, second = exam.messages(2)
