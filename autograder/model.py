@@ -54,6 +54,7 @@ class Kind(StrEnum):
     # the examiner's hand
     FAULT = "fault"  # detail: kill, terminate, pause, resume, cut, stall, slow, heal, cancel, end
     RELEASED = "released"  # a gate was opened; detail: what was released
+    WEIGHED = "weighed"  # the subject was looked through; detail: "3 of 150 keys" still held
     BREAK = "break"  # the subject stands still at a labelled point; detail: "finished 10"
     EXPECTED = "expected"  # a condition the scenario waited for; detail: see `Wait`
 

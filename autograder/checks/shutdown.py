@@ -100,7 +100,8 @@ def shutdown_drains_in_flight(history: History) -> Verdict:
     So it does when the source ends by itself, which is wrong only if run() does not return then, or
     raises. Wrong when, after the stop, a running handler is cancelled; when a message taken before is
     neither settled nor given back by the time run() returns, or is settled for good without having
-    been handled; when run() raises, or does not return, or returns only after more than 5 s in
+    been handled; when a handler is begun again with a delivery that has failed (the stop ends the
+    pause between two tries); when run() raises, or does not return, or returns only after more than 5 s in
     which nothing happened (the contract says 1 s, and 1.5 s are allowed where time is virtual); when
     it leaves tasks behind; when the process ends without run() having returned, or by a signal; when
     a message is given back with a longer delay than the second that the contract allows.
@@ -305,6 +306,27 @@ def _unhandled(history: History, life: Life, told: int) -> Verdict | None:
     )
 
 
+def _tried_again(history: History, life: Life, told: int) -> Verdict | None:
+    """Handlers begun after the stop with deliveries that had failed."""
+    failures = first_place(history, Kind.FAILED)
+    starts = after(history.places[Kind.STARTED], max(told, life.stop_in_force))
+    again = [
+        place
+        for place in of_process(history, starts, life.process)
+        if failures.get(history.events[place].delivery, NEVER) < place
+    ]
+    if not again:
+        return None
+    first = history.events[again[0]]
+    story = before(delivery_places(history, first.delivery), again[0] + 1)
+    return failed(
+        f"{first.message} had failed and was tried again at {moment(history, again[0])}, though stop "
+        f"was set at {moment(history, told)}.",
+        witness(history, [*story[:2], *story[-4:], told]),
+        "Does a stop end the pause between two tries, and is the message given back then?",
+    )
+
+
 def _put_off(history: History, life: Life, told: int) -> Verdict | None:
     """Messages that were given back after the stop, but not for anybody to take them soon."""
     calls = after(before(history.places[Kind.REQUEUE], _duty_ends(life)), told)
@@ -346,6 +368,7 @@ _LOOKS_AT_STOP = (
     _unsettled,
     _unhandled,
     _put_off,
+    _tried_again,
     left_behind,
     _slow,
 )

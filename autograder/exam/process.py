@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -110,9 +111,13 @@ def _remove(folder: Path) -> None:
 class Zygote:
     """The warm process of one engine. Use it as a context manager; it serves many runs."""
 
-    def __init__(self, engine: str, *, isolation_kind: str) -> None:
+    def __init__(self, engine: str, *, isolation_kind: str, hash_seed: int = 0) -> None:
         self.engine = engine
         self.isolation = isolation_kind
+        self._hash_seed = hash_seed
+        self._others: dict[int, Zygote] = {}  # by hash seed: a process has one for life
+        self._starting = threading.Lock()  # several runs may ask whether it is ready
+        self._ready = False
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
         self._folder = Path()
@@ -128,7 +133,7 @@ class Zygote:
             "HOME": str(self._folder),
             "TMPDIR": str(self._folder),
             "LANG": "C.UTF-8",
-            "PYTHONHASHSEED": "0",  # the order of a set of texts repeats
+            "PYTHONHASHSEED": str(self._hash_seed),  # the order of a set of texts repeats
         }
         # as isolated as -I, which would not listen to the line above
         command = (sys.executable, "-s", "-P", "-m", "autograder.subject.zygote")
@@ -147,6 +152,8 @@ class Zygote:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for other in self._others.values():
+            other.__exit__()
         if self._requests is not None:
             self._requests.close()
         if self._process is not None:
@@ -162,17 +169,29 @@ class Zygote:
         """Return when the zygote has imported its adapter. Raises `GraderError` if it cannot."""
         if self._requests is None or self._process is None:
             raise GraderError("The zygote was not started.")
-        self._requests.settimeout(READY_TIMEOUT_S)
-        try:
-            ready = self._requests.recv(16) == b"ready\n"
-        except OSError:
-            ready = False
-        self._requests.settimeout(None)
-        if not ready:
+        with self._starting:
+            if self._ready:
+                return
+            self._requests.settimeout(READY_TIMEOUT_S)
+            try:
+                self._ready = self._requests.recv(16) == b"ready\n"
+            except OSError:
+                self._ready = False
+            self._requests.settimeout(None)
+        if not self._ready:
             self._process.kill()
             _, errors = self._process.communicate()
             last = errors.decode(errors="replace").strip().splitlines()[-1:]
             raise GraderError(f"The {self.engine} adapter does not load: {' '.join(last)}")
+
+    def with_hash_seed(self, hash_seed: int) -> Zygote:
+        """The zygote whose subjects have this PYTHONHASHSEED; started when it is first asked for."""
+        if hash_seed == self._hash_seed:
+            return self
+        if hash_seed not in self._others:
+            other = Zygote(self.engine, isolation_kind=self.isolation, hash_seed=hash_seed)
+            self._others[hash_seed] = other.__enter__()
+        return self._others[hash_seed]
 
     def workspace(self, module: Path) -> Path:
         """A fresh folder that holds a copy of the student's module and nothing else."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any
 
-from autograder.model import DIED_AT_WORK, Event, Kind
+from autograder.model import DIED_AT_WORK, Event, Kind, Wait
 from autograder.subject import tally
 
 _OURS = {
@@ -60,6 +60,12 @@ class Recorder(tally.Tally):
     def events(self) -> tuple[Event, ...]:
         """Everything recorded so far, in the order it arrived."""
         return tuple(starmap(Event, self._rows))
+
+    @property
+    def last_wait(self) -> Wait | None:
+        """How the latest waiting for a condition ended, if that was the latest event."""
+        kind, detail = self._rows[-1][1], self._rows[-1][-1]
+        return Wait(detail.partition(" ")[0]) if kind is Kind.EXPECTED else None
 
     def begin_life(self) -> Life:
         """A new subject process: its deliveries are numbered after those before."""

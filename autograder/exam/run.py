@@ -19,7 +19,7 @@ from autograder.exam.recorder import Life, Recorder
 from autograder.exam.scenario import ScenarioOver
 from autograder.exam.waiting import wait_for_answer, wait_for_life, wait_until
 from autograder.messaging.adapter import Lane
-from autograder.model import BrokerState, Call, GraderError, Kind
+from autograder.model import BrokerState, Call, GraderError, Kind, Wait
 from autograder.subject import host, reporter, wire
 
 if TYPE_CHECKING:
@@ -111,12 +111,18 @@ class Run:
             raise GraderError("The run is not open: use `async with exam.start(...) as run`.")
         return self._lane
 
-    async def restart(self) -> None:
-        """Start a subject process: the first one, or the next after a kill or an exit."""
+    async def restart(self, *, hash_seed: int = 0) -> None:
+        """Start a subject process: the first one, or the next after a kill or an exit.
+
+        With another `hash_seed`, `hash` of a text is another number there than in other processes.
+        """
         await self._let_it_close()
         await self._end_subject()
         life = self.recorder.begin_life()
         lane, ports = self._subject_lane()
+        zygote = self._exam.zygote.with_hash_seed(hash_seed)
+        if zygote is not self._exam.zygote:
+            await self._exam.of_broker(asyncio.to_thread(zygote.wait_ready))
         job = Job(
             module=self._exam.workspace(),  # a fresh copy: the process before may have changed its own
             call=self._setup.call,
@@ -139,7 +145,7 @@ class Run:
 
         self.recorder.note(Kind.SPAWNED)
         self._paused = False
-        subject = self._exam.zygote.fork(job, on_line)
+        subject = zygote.fork(job, on_line)
         self._subject = subject
         subject.gone.add_done_callback(lambda _: self._exited(subject, life))
 
@@ -250,6 +256,17 @@ class Run:
         """
         await wait_until(self, conditions, timeout_s=timeout_s)
 
+    async def until_still(self, **conditions: int | bool) -> None:
+        """Wait until all conditions hold, or the pool stands still behind gates, as it may.
+
+        Whatever else keeps the conditions from holding ends the scenario, as in `until`.
+        """
+        try:
+            await self.until(**conditions)
+        except ScenarioOver:
+            if self.recorder.last_wait is not Wait.STALLED or not self.recorder.beat.held:
+                raise
+
     def count(self, name: str) -> int:
         """A counter, by the name that `until` uses."""
         return self.recorder.count(name)
@@ -310,6 +327,10 @@ class Run:
     async def break_at(self, kind: str, count: int) -> None:
         """Freeze the process right after the `count`-th event of this kind from now on."""
         await self._order("break", kind=str(Kind(kind)), count=count)
+
+    async def weigh(self) -> None:
+        """Note how many of the keys that the subject has seen it still holds."""
+        await self._order("weigh")
 
     async def cut(self) -> None:
         """Take the subject's connection away, and with it what it delivered; it may come back.

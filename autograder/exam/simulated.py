@@ -96,6 +96,7 @@ class SimRun(Run):
         self.recorder = Recorder(lambda: self._now)
         self._keys: dict[str, str] = {}
         self._life: Life | None = None
+        self._world_is_gone = False  # with its child: there is nothing left to ask
 
     # --- life cycle
 
@@ -124,7 +125,7 @@ class SimRun(Run):
             return  # ours, or not simulated: there is no history to keep
         state = BrokerState()
         life = self.recorder.life
-        if not life.broken or life.gone:
+        if not self._world_is_gone:
             try:
                 await self._let_it_close()
                 events = self.recorder.events
@@ -142,8 +143,12 @@ class SimRun(Run):
         if life.returned and not life.gone and not life.broken and not self.paused:
             await self._do("close")
 
-    async def restart(self) -> None:
-        """Start a process: the first one, or the next after a kill or an exit."""
+    async def restart(self, *, hash_seed: int = 0) -> None:
+        """Start a process: the first one, or the next after a kill or an exit.
+
+        All processes of a world live in one real process, which has one hash seed. So with another
+        `hash_seed` the module finds a `hash` that is salted; what a set of texts looks like stays.
+        """
         if self._life is not None:
             await self._let_it_close()
             if not self._life.gone:
@@ -152,7 +157,9 @@ class SimRun(Run):
         self._life = self.recorder.begin_life()
         self.recorder.note(Kind.SPAWNED)
         self._paused = False
-        await self._do("spawn", orders=self._gates, stop_first=self._setup.stop_first)
+        await self._do(
+            "spawn", orders=self._gates, stop_first=self._setup.stop_first, hash_seed=hash_seed
+        )
 
     # --- orders
 
@@ -171,6 +178,7 @@ class SimRun(Run):
     def _gone(self, gone: ChildGoneError, conditions: dict[str, int | bool]) -> None:
         """The child was blocked, or is gone: note what a real run would have noted."""
         life = self.recorder.life
+        self._world_is_gone = True
         if gone.blocked:
             self.recorder.note(Kind.EXPECTED, detail_of(self, Wait.BLOCKED, conditions))
             return
@@ -304,6 +312,10 @@ class SimRun(Run):
         await self._react()
         self._fault("cancel")
         await self._do("cancel")
+
+    async def weigh(self) -> None:
+        """Note how many of the keys that the subject has seen it still holds."""
+        await self._do("weigh")
 
     async def end_source(self) -> None:
         """The source comes to its end once nobody can take anything more from it."""

@@ -51,6 +51,7 @@ _EVENTS = {
     Kind.GIVE_UP: "gave up",
     Kind.REQUEUE: "gave back",
     Kind.BREAK: "stands still",
+    Kind.WEIGHED: "memory looked through",
     Kind.RELEASED: "gate opened",
     Kind.EXPECTED: "waited for",
 }

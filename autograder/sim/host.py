@@ -157,6 +157,17 @@ class SimHost(host.Host):
         return task
 
 
+def salted(hash_seed: int) -> dict[str, object]:
+    """The `hash` that a module finds in a process with this seed; 0 is the one there is."""
+    if not hash_seed:
+        return {}
+
+    def salted_hash(value: object) -> int:
+        return hash((hash_seed, value)) if isinstance(value, str | bytes) else hash(value)
+
+    return {"hash": salted_hash}
+
+
 class Process:
     """A loop, a host and a source: killed, nothing of them runs any more."""
 
@@ -182,7 +193,7 @@ class Process:
         path = Path(self._job["module"])
         sys.modules.pop(path.stem, None)
         try:
-            run = load(path, Call(**self._job["call"]))
+            run = load(path, Call(**self._job["call"]), given=salted(self._job["hash_seed"]))
         except Broken as broken:
             self.reporter.event(Kind.BROKEN, detail=broken.detail)
             self.status = host.EXIT_BROKEN

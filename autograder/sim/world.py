@@ -31,6 +31,9 @@ STORM_REPEATS = 100
 CLOSING_S = 10.0
 """Virtual seconds that a process has to close its connection in."""
 
+WEIGHING_S = 0.5
+"""Virtual seconds in which a log commits what is settled, and forgets it."""
+
 CUT = "cut"
 """Detail of a fault that the world adds by itself: a connection that breaks."""
 
@@ -81,7 +84,7 @@ class World:
         self._end_process()
         life = Life(self.tally.life.number + 1, self.tally.deliveries)
         self.tally.life, self.tally.connections = life, 0
-        job = self._job | {"orders": order["orders"], "stop_first": order["stop_first"]}
+        job = self._job | {name: order[name] for name in ("orders", "stop_first", "hash_seed")}
 
         def tell(
             kind: Kind, message: str, key: str, delivery: int, attempt: int, detail: str
@@ -156,6 +159,12 @@ class World:
         """What the host itself carries out: gates and break points."""
         if self._process is not None:
             self._process.host.obey(dict(order["order"]))
+
+    def _do_weigh(self, _: Mapping[str, Any]) -> None:
+        """Have the process looked through, once the broker has forgotten what is over."""
+        self._let_pass(WEIGHING_S)
+        if self._process is not None:
+            self._process.host.obey({"do": "weigh"})
 
     def _do_stop(self, _: Mapping[str, Any]) -> None:
         """SIGTERM, and on until the stop is in force."""

@@ -23,6 +23,7 @@ from autograder.messaging import Message, Permanent, Transient
 from autograder.messaging.adapter import AdapterSource, Lane, Standing, open_source
 from autograder.model import Call, Kind
 from autograder.subject import wire
+from autograder.subject.keeping import kept
 from autograder.subject.module import (  # fmt: skip
     Broken,
     StudentFunction,
@@ -286,6 +287,9 @@ class Host:
                 self._reporter.break_at(Kind(order["kind"]), order["count"])
             case "tell":
                 self._tell()
+            case "weigh":
+                keys = self._book.keys
+                self._reporter.event(Kind.WEIGHED, detail=f"{kept(keys)} of {len(keys)} keys")
             case "cancel" if self._run is not None:
                 self._run.cancel()
 

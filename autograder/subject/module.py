@@ -6,7 +6,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,11 @@ class Broken(Exception):  # noqa: N818 - a state of the submission, not of ours
         self.detail = f"{code}: {sentence}\n{trace}"
 
 
-def load(path: Path, call: Call) -> StudentFunction:
-    """Import the module at `path` and return the coroutine function to call. Raises `Broken`."""
+def load(path: Path, call: Call, *, given: Mapping[str, object] | None = None) -> StudentFunction:
+    """Import the module at `path` and return the coroutine function to call. Raises `Broken`.
+
+    `given` names are there before the module's own code runs, in front of the built-in ones.
+    """
     try:
         path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -33,6 +36,7 @@ def load(path: Path, call: Call) -> StudentFunction:
     if spec is None or spec.loader is None:
         raise Broken("not python", f"{path.name} is not a Python module: its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
+    vars(module).update(given or {})
     sys.modules[path.stem] = module
     sys.path.insert(0, str(path.parent))
     try:

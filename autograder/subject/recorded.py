@@ -22,6 +22,7 @@ class Book:
         self.settling = 0
         self.busy = 0
         self.held = 0
+        self.keys: set[str] = set()  # of all messages that were taken
 
 
 class RecordedMessage:
@@ -125,6 +126,7 @@ class RecordedSource:
         # No await from here on: a message that left the adapter is reported and handed out.
         message = RecordedMessage(inner, self._reporter, self._book)
         self._book.in_hand += 1
+        self._book.keys.add(inner.key)
         message.report(Kind.TAKEN)
         return message
 

@@ -11,7 +11,10 @@ STEP_S = 0.01
 
 
 class Story:
-    """Writes events down; a message's latest delivery is the one spoken of."""
+    """Writes events down; a message's latest delivery is the one spoken of.
+
+    `a:1` is a message of the key `a`; without a colon it has none.
+    """
 
     def __init__(self, workers: int = 2) -> None:
         self.workers = workers
@@ -27,8 +30,9 @@ class Story:
         if kind in {Kind.PUBLISHED, Kind.CONFIRMED}:
             delivery = 0
         attempt = self._attempts.get(message, 0) if delivery else 0
+        key = message.rpartition(":")[0]
         self.events.append(
-            Event(self._now, kind, message, "", delivery, attempt, self.process, detail)
+            Event(self._now, kind, message, key, delivery, attempt, self.process, detail)
         )
         return self
 
@@ -115,11 +119,17 @@ class Story:
         return self.say(Kind.EXPECTED, detail=detail)
 
     def history(
-        self, *, waiting: int = -1, unsettled: int = -1, truncated: bool = False
+        self,
+        *,
+        waiting: int = -1,
+        unsettled: int = -1,
+        truncated: bool = False,
+        engine: str = "",
     ) -> History:
         return History(
             tuple(self.events),
             self.workers,
+            engine=engine,
             broker=BrokerState(waiting, unsettled),
             truncated=truncated,
         )

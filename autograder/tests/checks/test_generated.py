@@ -9,12 +9,13 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from autograder.checks import judge, pool
+from autograder.checks import judge, keyed, pool
 from autograder.model import BrokerState, Event, History, Kind, Status
 from autograder.tests.checks.breaks import BREAKS, Break
 from autograder.tests.checks.simulation import Plan, Sim
 
 NINE = [getattr(pool, name) for name in pool.__all__]
+ALL = [*NINE, *(getattr(keyed, name) for name in set(keyed.__all__) - set(pool.__all__))]
 WAYS = ("transient", "error", "cancelled", "permanent")
 BEGINNINGS = (
     ("publish", "begin"),
@@ -153,6 +154,7 @@ EVENTS = st.builds(
     at=st.floats(allow_nan=True, allow_infinity=True),
     kind=st.sampled_from(sorted(Kind)),
     message=st.sampled_from(["", "a", "b", "c"]),
+    key=st.sampled_from(["", "k", "l"]),
     delivery=st.integers(-1, 4),
     attempt=st.integers(-1, 2),
     process=st.integers(-1, 3),
@@ -163,6 +165,7 @@ EVENTS = st.builds(
                 "transient", "signal SIGKILL", "signal 15", "status 0", "stalled running=2 seen=1",
                 "stalled running=2 seen=1 buffered=3 in_hand=1 busy=1 held=1", "drained settled=4",
                 "blocked returned=x busy=", "late =", "ended returned", "met running=2 seen=2",
+                "stalled finished=9 seen=1 buffered=3 in_hand=1 busy=1 held=1", "120 of 150 keys", "cut",
             ]
         ),
         st.text(max_size=12),
@@ -173,13 +176,13 @@ EVENTS = st.builds(
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(EVENTS, max_size=40),
-    st.integers(-1, 4),
+    st.integers(-1, 9),
     st.builds(BrokerState, st.integers(-2, 5), st.integers(-2, 5)),
     st.booleans(),
 )
 def test_no_history_whatever_makes_a_check_raise(events, workers, broker, truncated):
     history = History(tuple(events), workers, broker=broker, truncated=truncated)
-    for verdict in (check(history) for check in NINE):
+    for verdict in (check(history) for check in ALL):
         assert verdict.observed
         assert len(verdict.witness) <= 8
         assert verdict.slip if verdict.status is Status.FAIL else not verdict.slip

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from autograder.checks import catalogue, pool
+from autograder.checks import catalogue, keyed, pool
+
+ALL = sorted({*pool.__all__, *keyed.__all__})
 
 
-def test_the_catalogue_holds_the_nine():
-    assert set(pool.__all__) <= set(catalogue())
+def test_the_catalogue_holds_them_all():
+    assert set(ALL) <= set(catalogue())
 
 
-@pytest.mark.parametrize("name", pool.__all__)
+@pytest.mark.parametrize("name", ALL)
 def test_a_sentence_is_one_short_line_and_the_rest_defines_it(name):
     guarantee = catalogue()[name]
     assert guarantee.sentence.endswith(".")

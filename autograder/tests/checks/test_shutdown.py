@@ -302,3 +302,22 @@ class TestASourceThatEnds:
     def test_a_stop_after_the_end_has_its_own_duty(self):
         story = self.ended().stop().say(Kind.EXPECTED, detail=HUNG.format(hand=0, busy=0))
         assert "stop was set" in self.judged(story).observed
+
+
+class TestTriesAfterTheStop:
+    def judged(self, story):
+        return shutdown_drains_in_flight(story.history())
+
+    def test_a_failed_one_is_not_begun_again(self):
+        verdict = self.judged(at_work().fail("a").stop().start("a").finish("a").ack("a").returned())
+        assert verdict.status is Status.FAIL
+        assert "a had failed and was tried again" in verdict.observed
+        assert "pause between two tries" in verdict.slip
+
+    def test_a_try_that_began_before_may_end(self):
+        story = at_work().fail("a").start("a").stop().finish("a").ack("a").returned()
+        assert self.judged(story).status is Status.PASS
+
+    def test_a_first_try_of_what_was_taken_is_no_repeat(self):
+        story = at_work().fail("a").take("b").stop().requeue("a").start("b").finish("b").ack("b")
+        assert self.judged(story.returned()).status is Status.PASS

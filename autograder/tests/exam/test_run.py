@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -469,3 +470,40 @@ async def test_another_call_is_given_what_it_names(make_exam: MakeExam):
         await run.publish(exam.messages(3))
         await run.until(returned=True)
     assert run.count("settled") == 2
+
+
+async def test_another_hash_seed_is_another_hash(make_exam: MakeExam):
+    exam = make_exam("""
+        async def run(source, handle, *, workers, stop):
+            raise RuntimeError(hash("account-17"))
+        """)
+    async with exam.start(workers=1) as run:
+        await run.until(exited=True)
+        for seed in 5, 0, 5:
+            await run.restart(hash_seed=seed)
+            await run.until(exited=True)
+    said = [event.detail.partition("\n")[0] for event in exam.histories[0].of(Kind.RUN_RAISED)]
+    first, five, plain, again = said
+    assert first == plain
+    assert five == again
+    assert five != plain
+
+
+async def test_a_weighing_tells_which_keys_are_kept(make_exam: MakeExam):
+    exam = make_exam("""
+        kept = {}
+        async def run(source, handle, *, workers, stop):
+            async for message in source:
+                await handle(message)
+                await message.ack()
+                if message.key.endswith("7"):
+                    kept[message.key] = 1
+        """)
+    orders = [replace(each, key=f"key {n}") for n, each in enumerate(exam.messages(200))]
+    async with exam.start(workers=1) as run:
+        await run.publish(orders)
+        await run.until(settled=200)
+        await run.weigh()
+    kept, _, seen, _ = exam.histories[0].of(Kind.WEIGHED)[0].detail.split()
+    assert int(seen) == 200
+    assert 20 <= int(kept) <= 23

@@ -9,88 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections import Counter, deque
 from pathlib import Path
 
 import pytest
 
-from autograder.messaging import Permanent, SettleFailed, Transient
+from autograder.messaging import Permanent, Transient
+from autograder.tests.exercises.bench import PATIENCE_S, InMemory, turns
 
 FOLDER = Path(__file__).parents[3] / "solutions/03_concurrency/01_worker_pool"
 PROGRAMS = [FOLDER / "worker_pool.py", *sorted(FOLDER.glob("variants/*.py"))]
 TURNS = range(30)
-PATIENCE_S = 20  # for a run that takes milliseconds, on a machine that may be busy
 
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the student edition has no solutions")
-
-
-class InMemory:
-    """A source that ends when nothing is unsettled; takes and settlements suspend `turns` times."""
-
-    def __init__(self, turns: int, *, ends: bool) -> None:
-        self.turns, self.ends = turns, ends
-        self.waiting: deque[tuple[str, int]] = deque()
-        self.in_hand: set[Delivered] = set()
-        self.settled: Counter[tuple[str, str]] = Counter()
-        self.peak = 0
-        self.stopped = self.broken = False
-        self.changed = asyncio.Event()
-
-    def __aiter__(self):
-        return self
-
-    async def __anext__(self):
-        await turns(self.turns)
-        while not self.stopped and not self.waiting:
-            if self.ends and not self.in_hand:
-                raise StopAsyncIteration
-            changed = self.changed
-            await changed.wait()
-        if self.stopped:
-            raise StopAsyncIteration
-        message = Delivered(self, *self.waiting.popleft())
-        self.in_hand.add(message)
-        self.peak = max(self.peak, len(self.in_hand))
-        return message
-
-    async def stop_receiving(self):
-        self.stopped = True
-        self.change()
-        await turns(self.turns)
-
-    def change(self):
-        self.changed.set()
-        self.changed = asyncio.Event()
-
-
-class Delivered:
-    """One delivery; settling it on a broken connection fails."""
-
-    key, body, headers = "", b"", {}
-
-    def __init__(self, source: InMemory, name: str, attempt: int) -> None:
-        self.source, self.id, self.attempt = source, name, attempt
-
-    async def ack(self):
-        await self.settle("ack")
-
-    async def nack(self, *, requeue, delay_s=0.0):
-        await self.settle("requeue" if requeue else "give up")
-
-    async def settle(self, verb):
-        source = self.source
-        assert self in source.in_hand, f"{self.id} was settled twice"
-        await turns(source.turns)
-        source.in_hand.remove(self)
-        if source.broken:
-            verb = "requeue"
-        if verb == "requeue":
-            source.waiting.append((self.id, self.attempt + 1))
-        else:
-            source.settled[self.id, verb] += 1
-        source.change()
-        if source.broken:
-            raise SettleFailed
 
 
 class Bench:
@@ -135,11 +65,6 @@ class Bench:
         assert not left, "tasks were left behind"
         assert self.peak <= self.workers
         assert self.source.peak <= 2 * self.workers + 2
-
-
-async def turns(number: int) -> None:
-    for _ in range(number):
-        await asyncio.sleep(0)
 
 
 @pytest.fixture(params=PROGRAMS, ids=lambda path: path.stem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from textwrap import dedent
 
 import pytest
@@ -360,6 +361,7 @@ async def test_a_loop_that_never_turns_is_a_verdict_in_time(make):
             await run.until(returned=True)
     assert time.monotonic() - began < 10 * SILENT_S
     assert exam.histories[0].of(Kind.EXPECTED)[-1].detail.startswith("blocked")
+    assert not exam.histories[0].of(Kind.BROKEN)  # its world is gone: nobody asked the next child
     exam = SimExam(
         child=exam.child, call=the_call, schedule=Schedule(2)
     )  # and the next one gets a new process
@@ -481,3 +483,65 @@ ValueError: no"""
   | ExceptionGroup: unhandled errors (1 sub-exception)"""
     assert "~" not in same_everywhere(group)
     assert same_everywhere(group).endswith("(1 sub-exception)")
+
+
+HASHES = """
+    async def run(source, handle, *, workers, stop):
+        raise RuntimeError(hash("account-17"), hash(b"17"), hash(17), hash((1, 2)))
+    """
+
+
+async def test_another_hash_seed_is_another_hash_of_texts_and_bytes_alone(make):
+    exam = make(HASHES)
+    async with exam.start(workers=1) as run:
+        await run.until(exited=True)
+        for seed in 5, 0, 5, 6:
+            await run.restart(hash_seed=seed)
+            await run.until(exited=True)
+    said = [event.detail.partition("\n")[0] for event in exam.histories[0].of(Kind.RUN_RAISED)]
+    first, five, plain, again, six = said
+    assert first == plain
+    assert five == again
+    assert len({five, plain, six}) == 3
+    assert len({each.rpartition("17, ")[2] for each in said}) == 1
+
+
+async def test_standing_behind_gates_ends_no_scenario_that_expects_it(make):
+    exam = make()
+    orders = exam.messages(3)
+    async with exam.start(workers=1) as run:
+        await run.hold(orders[0])
+        await run.publish(orders)
+        await run.until_still(finished=2)
+        await run.release()
+        await run.until_still(settled=3)
+        with pytest.raises(ScenarioOver, match="drained"):
+            await run.until_still(settled=4)
+    waits = [event.detail.partition(" ")[0] for event in exam.histories[0].of(Kind.EXPECTED)]
+    assert waits == ["stalled", "met", "drained"]
+
+
+KEEPING = """
+    kept = {}
+    async def run(source, handle, *, workers, stop):
+        async for message in source:
+            await handle(message)
+            await message.ack()
+            kept[message.key] = 1
+    """
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+@pytest.mark.parametrize(("forgets", "most"), [(False, 200), (True, 3)])
+async def test_a_weighing_tells_which_keys_are_kept(make, manner, forgets, most):
+    exam = make(
+        KEEPING.replace("= 1", "= 1; kept.clear()") if forgets else KEEPING, Schedule(1, manner)
+    )
+    orders = [replace(each, key=f"key {n}") for n, each in enumerate(exam.messages(200))]
+    async with exam.start(workers=1) as run:
+        await run.publish(orders)
+        await run.until(settled=200)
+        await run.weigh()
+    kept, _, seen, _ = exam.histories[0].of(Kind.WEIGHED)[0].detail.split()
+    assert int(seen) == 200
+    assert most - 3 <= int(kept) <= most
