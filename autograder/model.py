@@ -7,6 +7,8 @@ written today can be judged by a check written next year, without a broker.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -20,11 +22,11 @@ class Kind(StrEnum):
     """What an event says. The set is closed: a check may rely on knowing every kind."""
 
     # the examiner's publisher
-    PUBLISHED = "published"  # handed to the broker
+    PUBLISHED = "published"  # handed to the broker; detail: see `Content`, where it is asked about
     CONFIRMED = "confirmed"  # the broker said it has it
 
     # one subject process (`process` counts them: 1 is the first, 2 the one after a restart)
-    SPAWNED = "spawned"  # the process exists
+    SPAWNED = "spawned"  # the process exists; detail: what it is to call, if not as a pool
     RUN_STARTED = "run started"  # the student's function was called
     RUN_RETURNED = "run returned"  # it came back; detail: names of tasks it left behind, if any
     RUN_RAISED = "run raised"  # it raised; detail: the student's traceback
@@ -45,6 +47,20 @@ class Kind(StrEnum):
     SETTLE_FAILED = "settle failed"  # it raised SettleFailed: the message is the broker's again
     SETTLED_TWICE = "settled twice"  # it raised AlreadySettled
 
+    # dead letters, and what replaying them does
+    DEAD_LETTER = "dead letter"  # dead_letters.publish() was called; detail: `NOBODY_ASKED`, if so
+    DEAD_LETTERED = "dead-lettered"  # it returned: the broker has the letter
+    REPUBLISH = "republish"  # publish() was called
+    REPUBLISHED = "republished"  # it returned: the broker has the message
+    PUBLISH_FAILED = "publish failed"  # one of the two raised; detail: which call
+    LETTER_TAKEN = "letter taken"  # the student's code got it from the dead letters
+    LETTER_ACK = "letter ack"  # its ack() or nack(requeue=False) was called: it is to go
+    LETTER_BACK = "letter back"  # its nack(requeue=True) was called: it is to stay
+    LETTER_SETTLED = "letter settled"  # the call above returned
+    LETTER_PUT = "letter put"  # the examiner put a letter there; detail: see `Content`
+    LETTER_FOUND = "letter found"  # at the end of the run the examiner found it there
+    MESSAGE_FOUND = "message found"  # and this one in the queue, waiting
+
     # the student's consumer as a whole
     STOP_SET = "stop set"  # the stop event was set; detail: `BY_THE_MODULE` if nobody had asked
     STOP_IN_FORCE = "stop in force"  # a few loop turns later: takes from here on are new work
@@ -52,7 +68,8 @@ class Kind(StrEnum):
     SOURCE_CLOSED = "source closed"  # it returned: the broker has the unread messages again
 
     # the examiner's hand
-    FAULT = "fault"  # detail: kill, terminate, pause, resume, cut, stall, slow, heal, cancel, end
+    FAULT = "fault"  # detail: kill, terminate, pause, resume, cut, stall, slow, heal, cancel, end,
+    # letters-down, letters-up: of the connection to the dead letters alone
     RELEASED = "released"  # a gate was opened; detail: what was released
     WEIGHED = "weighed"  # the subject was looked through; detail: "3 of 150 keys" still held
     BREAK = "break"  # the subject stands still at a labelled point; detail: "finished 10"
@@ -61,6 +78,7 @@ class Kind(StrEnum):
 
 DIED_AT_WORK = "died at work"  # detail of the one `FAULT` that a subject reports itself
 BY_THE_MODULE = "by the module"  # detail of a `STOP_SET` that nobody asked for
+NOBODY_ASKED = "nowait"  # detail of a `DEAD_LETTER` of which nobody will hear whether it arrived
 
 
 class Wait(StrEnum):
@@ -103,6 +121,40 @@ class BrokerState:
     unsettled: int = -1  # delivered and not settled
     settled: int = -1  # acknowledged or given up; Kafka: below the committed offset
     redelivered: int = -1
+    dead_letters: int = -1  # there at the end; -1 as well where a run has none, or nobody looked
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a message says, as an event's detail tells it: enough to see whether it was changed."""
+
+    body: str  # a digest: bodies are long, and may be no text
+    headers: Mapping[str, str] = field(default_factory=dict)
+    readable: bool = True  # whether the body is JSON
+
+    @classmethod
+    def of(cls, body: bytes, headers: Mapping[str, str]) -> Content:
+        """The content of a message."""
+        try:
+            json.loads(body)
+        except (ValueError, RecursionError):
+            readable = False
+        else:
+            readable = True
+        return cls(hashlib.sha256(body).hexdigest()[:12], dict(headers), readable)
+
+    @classmethod
+    def read(cls, detail: str) -> Content | None:
+        """From an event's detail; None for one that tells of none."""
+        try:
+            return cls(**json.loads(detail))
+        except (ValueError, TypeError):
+            return None
+
+    def __str__(self) -> str:
+        """One line of JSON."""
+        said = {"body": self.body, "headers": dict(self.headers), "readable": self.readable}
+        return json.dumps(said)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,12 @@ from typing import Protocol, runtime_checkable
 
 __all__ = [
     "AlreadySettled",
+    "DeadLetters",
     "Handler",
     "Message",
     "Permanent",
+    "Publish",
+    "PublishFailed",
     "SettleFailed",
     "Source",
     "Transient",
@@ -35,6 +38,13 @@ class AlreadySettled(RuntimeError):  # noqa: N818 - a state, told at the second 
 
 class SettleFailed(ConnectionError):  # noqa: N818 - the field's phrase
     """The connection that delivered the message is gone: the broker will deliver it again."""
+
+
+class PublishFailed(ConnectionError):  # noqa: N818 - the same
+    """The broker did not confirm: nobody knows whether it has the message.
+
+    Publishing it again may bring it there twice. Taking it as published may lose it.
+    """
 
 
 @runtime_checkable
@@ -99,3 +109,45 @@ class Source(Protocol):
 
 Handler = Callable[[Message], Awaitable[None]]
 """The work itself. Raises `Transient`, `Permanent`, or anything else (treat it as transient)."""
+
+
+class Publish(Protocol):
+    """What publishes to the queue that a letter once came from."""
+
+    async def __call__(
+        self, body: bytes, *, id: str, key: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Publish, and return when the broker has confirmed it. Raises `PublishFailed`."""
+
+
+@runtime_checkable
+class DeadLetters(Protocol):
+    """The place beside the queue for messages that cannot be handled, over its own connection.
+
+    Write to it with `publish`. Read from it as from a source, but for two things: letters come one
+    at a time, the oldest first, and the iteration ends when none is left. What you took and did not
+    settle comes again to whoever reads next.
+    """
+
+    async def publish(
+        self, body: bytes, *, id: str, key: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Put a letter there, and return when the broker has confirmed that it has it.
+
+        Raises `PublishFailed` if it has not within a second, or if the connection is lost.
+        """
+
+    def publish_nowait(
+        self, body: bytes, *, id: str, key: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Hand a letter to the connection and go on. Nobody will tell whether the broker got it."""
+
+    async def count(self) -> int:
+        """How many letters wait there now. Raises `ConnectionError` if nobody answers."""
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        """The letters, the oldest first, up to the moment when none is left.
+
+        Acking a letter takes it away; `nack(requeue=True)` leaves it, for this iteration or the
+        next one, and keeps no delay.
+        """

@@ -28,10 +28,15 @@ _numbers = itertools.count(1)
 
 async def connect(lane: Lane, *, prefetch: int) -> MemorySource:
     """Connect to the `Broker` of this process. Raises `ConnectionError` if there is none by that url."""
-    broker = _brokers.get(lane.url)
+    return MemorySource(broker_at(lane.url).queue(lane), prefetch)
+
+
+def broker_at(url: str) -> Broker:
+    """The broker of this name. Raises `ConnectionError` if this process has none."""
+    broker = _brokers.get(url)
     if broker is None:
-        raise ConnectionError(f"no broker of this process is called {lane.url}")
-    return MemorySource(broker.queue(lane), prefetch)
+        raise ConnectionError(f"no broker of this process is called {url}")
+    return broker
 
 
 class Published(Protocol):
@@ -63,6 +68,18 @@ class Broker:
         lane = Lane(self.url, f"{label}-{next(_numbers)}", "", lease_s)
         self._queues[lane.channel] = Queue()
         return lane
+
+    async def open_letters(self, lane: Lane) -> Lane:
+        """A queue beside the lane's."""
+        return await self.open_lane(f"{lane.channel}-letters", lease_s=lane.lease_s)
+
+    async def read(self, lane: Lane) -> list[Stored]:
+        """Everything that waits, taken out."""
+        queue, found = self.queue(lane), []
+        while (stored := queue.take()) is not None:
+            found.append(stored)
+            queue.settle(stored)
+        return found
 
     async def publish(self, lane: Lane, messages: Sequence[Published]) -> list[str]:
         """Put messages at the end of the queue."""
@@ -138,6 +155,15 @@ class Queue:
         self._unsettled.difference_update(stored)
         self._waiting.extendleft(reversed(stored))
         self.dispatch()
+
+    def take(self) -> Stored | None:
+        """Hand the one in front to somebody who asks for a single message; None if none waits."""
+        if not self._waiting:
+            return None
+        stored = self._waiting.popleft()
+        stored.deliveries += 1
+        self._unsettled.add(stored)
+        return stored
 
     def settle(self, stored: Stored) -> None:
         """Done with, for good."""

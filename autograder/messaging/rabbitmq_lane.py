@@ -17,6 +17,7 @@ ATTEMPTS_HEADER = "Ackademy-Attempts"
 UNREACHABLE = 1_000_000
 """Deliveries that no message lives to see. See `rabbitmq` for why there is a limit at all."""
 
+_LETTERS = ".letters"
 _HOUR_MS = 3_600_000
 _SPARE_MS = 60_000
 _FIRST_MS, _STEP = 10, 1.1
@@ -33,6 +34,16 @@ _BROKERS_HEADERS = frozenset(
 def dead_letters(queue: str) -> str:
     """Where the broker puts what was given up."""
     return f"{queue}.dead"
+
+
+def letters(queue: str) -> str:
+    """Where a consumer that counts attempts itself puts its letters: an exchange and its queue."""
+    return f"{queue}{_LETTERS}"
+
+
+def is_letters(queue: str) -> bool:
+    """Whether this queue is reached by an exchange of its own name."""
+    return queue.endswith(_LETTERS)
 
 
 def delays(queue: str) -> str:

@@ -98,14 +98,20 @@ class Publisher:
         await self.line.ask(channel.confirm_delivery, self._on_confirm)
 
     def publish(
-        self, queue: str, body: bytes, properties: pika.BasicProperties | None = None
+        self,
+        queue: str,
+        body: bytes,
+        properties: pika.BasicProperties | None = None,
+        *,
+        exchange: str = "",
     ) -> asyncio.Future[None]:
         """Publish; the future ends when the queue has it, or with `ConnectionError`.
 
         A message that no queue takes is returned before it is confirmed: that, too, is an error.
         """
         confirmed = asyncio.get_running_loop().create_future()
-        self.line.say(self.line.channel.basic_publish, "", queue, body, properties, mandatory=True)
+        say = self.line.channel.basic_publish
+        self.line.say(say, exchange, queue, body, properties, mandatory=True)
         self._last += 1
         self._unconfirmed[self._last] = queue, confirmed
         return confirmed

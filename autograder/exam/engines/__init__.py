@@ -49,6 +49,18 @@ class Engine(Protocol):
     async def open_lane(self, label: str, *, lease_s: float = 5.0) -> Lane:
         """Create a stream or topic and its consumer, under names that cannot be guessed."""
 
+    async def open_letters(self, lane: Lane) -> Lane:
+        """Create the lane's dead letters: a stream, a topic, a queue behind an exchange, of its own.
+
+        What is done with a lane can be done with this one: publish, expire, read, drop.
+        """
+
+    async def read(self, lane: Lane) -> list[Outgoing]:
+        """Everything that waits in a lane, taken out of it: for the end of a run, when nobody consumes.
+
+        The oldest first; on Kafka from the committed offset on, so it may have been settled.
+        """
+
     async def publish(self, lane: Lane, messages: Sequence[Outgoing]) -> list[str]:
         """Publish in order, pipelined; returns the ids once the broker has confirmed them all."""
 

@@ -15,7 +15,7 @@ from nats.js.errors import NotFoundError
 
 from autograder.exam.engines import PATIENCE_S, Outgoing, lane_name, our_fault
 from autograder.messaging.adapter import Lane
-from autograder.messaging.envelope import ID_HEADER, KEY_HEADER, as_header
+from autograder.messaging.envelope import ID_HEADER, KEY_HEADER, as_header, from_header
 from autograder.model import BrokerState
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 CONFIRM_WINDOW = 2_000
 """Messages published and not yet confirmed, at most: keeps the answers' memory bounded."""
 
+
+LETTER_LEASE_S = 30.0
+"""How long a letter may be in hand: a replay needs milliseconds for it."""
 
 LOST = "the connection was lost"
 FOR_EVER_S = 1e6
@@ -73,7 +76,13 @@ class NatsEngine:
 
         `max_ack_pending` is unlimited: a student's program that takes everything shall be able to.
         """
-        name = lane_name(label)
+        return await self._open(lane_name(label), lease_s)
+
+    async def open_letters(self, lane: Lane) -> Lane:
+        """A stream beside the lane's. A letter's lease is long: nobody reports progress for it."""
+        return await self._open(f"{lane.channel}-letters", LETTER_LEASE_S)
+
+    async def _open(self, name: str, lease_s: float) -> Lane:
         consumer = ConsumerConfig(
             durable_name=f"{name}-worker",
             ack_policy=AckPolicy.EXPLICIT,
@@ -112,6 +121,21 @@ class NatsEngine:
             settled=delivered - unsettled,
             redelivered=info.num_redelivered or 0,
         )
+
+    async def read(self, lane: Lane) -> list[Outgoing]:
+        """Ask as the consumer does, and acknowledge."""
+        found: list[Outgoing] = []
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{lane.channel}.{lane.consumer}"
+        async with self.ours():
+            while True:
+                self._not_lost()
+                # an inbox of its own: a message comes under the subject it was published to
+                asking = b'{"batch":1,"no_wait":true}'
+                message = await self._client.request(subject, asking, PATIENCE_S, old_style=True)
+                if not message.reply:  # a status: none is there
+                    return found
+                found.append(_outgoing(message))
+                await self._answered(await self._request(message.reply, b"+ACK"))
 
     async def expire(self, lane: Lane) -> None:
         """Negatively acknowledge, in the dead process's place, whatever it left unsettled.
@@ -199,6 +223,13 @@ class NatsEngine:
     def ours(self) -> AbstractAsyncContextManager[None]:
         """Charge what the server does wrong to us."""
         return our_fault(f"The NATS server at {self._url}", NatsError)
+
+
+def _outgoing(message: Msg) -> Outgoing:
+    """A message as it was published."""
+    headers = {name: from_header(value) for name, value in (message.headers or {}).items()}
+    identity, key = headers.pop(ID_HEADER, ""), headers.pop(KEY_HEADER, "")
+    return Outgoing(identity, key, message.data, headers)
 
 
 async def _say_nothing(error: Exception) -> None:

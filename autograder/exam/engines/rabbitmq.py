@@ -11,26 +11,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pika
 from pika.exceptions import AMQPError
 
 from autograder.exam.engines import Outgoing, lane_name, our_fault
 from autograder.exam.engines.rabbitmq_management import Management
 from autograder.messaging import rabbitmq_lane as queues
 from autograder.messaging.adapter import Lane
-from autograder.messaging.envelope import ID_HEADER, KEY_HEADER, as_header
+from autograder.messaging.envelope import ID_HEADER, KEY_HEADER, from_header
 from autograder.messaging.rabbitmq_link import Connection, Line, Publisher
+from autograder.messaging.rabbitmq_route import properties_of
 from autograder.model import BrokerState
+
+if TYPE_CHECKING:
+    from pika import BasicProperties
 
 CONFIRM_WINDOW = 2_000
 """Messages published and not yet confirmed, at most."""
 
 _HEARTBEAT_S = 60
 _ON_ITS_WAY_S = 0.02  # far longer than the broker takes to move a message between two queues
-_LONGEST_SHORT_STRING = 255  # of AMQP: what a property or a name may be, in bytes
-_KEPT = 2  # delivery mode: on disk, which matters only where a delayed copy waits
 
 
 async def connect(url: str) -> RabbitEngine:
@@ -68,7 +69,18 @@ class RabbitEngine:
 
     async def open_lane(self, label: str, *, lease_s: float = 5.0) -> Lane:
         """The lane's queue, its dead letters and its list of delays."""
-        name = lane_name(label)
+        return await self._open(lane_name(label), lease_s)
+
+    async def open_letters(self, lane: Lane) -> Lane:
+        """An exchange that hands everything to a queue of its name."""
+        letters = await self._open(queues.letters(lane.channel), lane.lease_s)
+        async with self.ours():
+            name = letters.channel
+            await self._ask("exchange_declare", name, exchange_type="fanout", auto_delete=True)
+            await self._ask("queue_bind", name, name)
+        return letters
+
+    async def _open(self, name: str, lease_s: float) -> Lane:
         async with self.ours():
             for queue in queues.dead_letters(name), queues.delays(name):
                 await self._declare(queue, queues.side_arguments())
@@ -76,6 +88,19 @@ class RabbitEngine:
         self._confirmed[name] = 0
         self._delays[name] = set()
         return Lane(self._url, name, f"{name}-worker", lease_s)
+
+    async def read(self, lane: Lane) -> list[Outgoing]:
+        """One `basic.get` after the other; a delayed message is waited for."""
+        found: list[Outgoing] = []
+        async with self.ours():
+            more = True
+            while more:  # what a dead reader had in hand is ready again an instant after its end
+                await asyncio.sleep(_ON_ITS_WAY_S)
+                more = bool(await self._delayed(lane))
+                while (await self._depth(lane.channel))[0]:
+                    found.append(_outgoing(*await self._get(lane.channel)))
+                    more = True
+        return found
 
     async def publish(self, lane: Lane, messages: Sequence[Outgoing]) -> list[str]:
         """Publish in order; the queue has every message when this returns."""
@@ -88,15 +113,7 @@ class RabbitEngine:
         return [message.id for message in messages]
 
     def _send(self, queue: str, message: Outgoing) -> asyncio.Future[None]:
-        headers: dict[str, Any] = {name: as_header(it) for name, it in message.headers.items()}
-        if message.key:
-            headers[KEY_HEADER] = as_header(message.key)
-        identity = as_header(message.id)
-        if len(identity) > _LONGEST_SHORT_STRING:
-            headers[ID_HEADER], identity = identity, ""
-        properties = pika.BasicProperties(
-            message_id=identity or None, headers=headers or None, delivery_mode=_KEPT
-        )
+        properties = properties_of(message.id, message.key, dict(message.headers))
         return self._publisher.publish(queue, message.body, properties)
 
     async def state(self, lane: Lane) -> BrokerState:
@@ -153,6 +170,8 @@ class RabbitEngine:
             noted = self._delays.pop(lane.channel, set())
             beside = queues.dead_letters(lane.channel), queues.delays(lane.channel)
             # the lane's own first: what is given back to it from now on has nowhere to go
+            if queues.is_letters(lane.channel):
+                await self._ask("exchange_delete", lane.channel)
             for queue in (lane.channel, *sorted(noted), *beside):
                 await self._ask("queue_delete", queue)
             self._confirmed.pop(lane.channel, None)
@@ -189,16 +208,22 @@ class RabbitEngine:
         queue = queues.delays(lane.channel)
         if not (await self._depth(queue))[0]:
             return None
-        got: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        _, body = await self._get(queue)
+        return body.decode()
+
+    async def _get(self, queue: str) -> tuple[BasicProperties, bytes]:
+        """The next message of a queue that has one, taken out of it."""
+        got: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         async with self._turn:
             line = await self._open_line()
             line.say(
                 line.channel.basic_get,
                 queue,
-                lambda *answer: got.set_result(answer[-1]),
+                lambda *answer: got.set_result(answer[-2:]),
                 auto_ack=True,
             )
-            return (await line.awaited(got)).decode()
+            properties, body = await line.awaited(got)
+            return properties, body
 
     async def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
         async with self._turn:
@@ -213,3 +238,11 @@ class RabbitEngine:
     def ours(self) -> AbstractAsyncContextManager[None]:
         """Charge what the server does wrong to us."""
         return our_fault(f"The RabbitMQ server at {self._shown}", AMQPError)
+
+
+def _outgoing(properties: BasicProperties, body: bytes) -> Outgoing:
+    """A message as it was published."""
+    sent = queues.producers(properties.headers)
+    headers = {name: from_header(it) for name, it in sent.items() if isinstance(it, str)}
+    identity, key = headers.pop(ID_HEADER, ""), headers.pop(KEY_HEADER, "")
+    return Outgoing(from_header(properties.message_id or "") or identity, key, body, headers)

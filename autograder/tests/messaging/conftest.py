@@ -5,5 +5,7 @@ from __future__ import annotations
 import pytest
 
 pytest.register_assert_rewrite(
-    "autograder.tests.messaging.contract", "autograder.tests.messaging.stage"
+    "autograder.tests.messaging.contract",
+    "autograder.tests.messaging.letters_contract",
+    "autograder.tests.messaging.stage",
 )

@@ -71,10 +71,14 @@ class Stage:
         """A source, closed with the stage if not before."""
         lane = lane or self.lane
         if cuttable and self.name != "memory":
-            lane = replace(lane, url=await self._through_proxy())
+            lane = await self.seen_through_proxy(lane)
         return await self._stack.enter_async_context(
             open_source(self.name, lane, prefetch=prefetch)
         )
+
+    async def seen_through_proxy(self, lane):
+        """The same lane, by way of a proxy that can cut it and hold it up."""
+        return replace(lane, url=await self._through_proxy())
 
     async def _through_proxy(self) -> str:
         parts = urlsplit(self._url if "//" in self._url else f"//{self._url}")
