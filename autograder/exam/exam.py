@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,12 +50,18 @@ class Exam:
         self._made = 0
 
     def messages(
-        self, count: int, *, keys: int = 0, body: bytes | None = None, **work: Any
+        self,
+        count: int,
+        *,
+        keys: int = 0,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        **work: Any,
     ) -> list[Order]:
         """Orders over `keys` customers (0: the empty key), asking for `work` (see `Work`).
 
         Ids cannot be guessed; everything else repeats with the seed. A `body` of your own
-        replaces the order as JSON, and with it the work.
+        replaces the order as JSON, and with it the work. `headers` are the same on each.
         """
         orders = make_orders(
             count,
@@ -66,8 +73,8 @@ class Exam:
         )
         self._made += count
         if body is not None:
-            orders = [Order(each.id, each.key, each.work, body) for each in orders]
-        return orders
+            orders = [replace(each, body=body) for each in orders]
+        return [replace(each, headers=headers) for each in orders] if headers else orders
 
     def _nonce(self) -> str:
         """What makes an id unguessable."""
@@ -81,6 +88,7 @@ class Exam:
         proxy: bool = False,
         stop_first: bool = False,
         bears: Sequence[str] = (),
+        letters: Sequence[Order] = (),
         **options: Any,
     ) -> AbstractAsyncContextManager[Run]:
         """A run of the submission's entry, or of another `function` that its exercise knows.
@@ -88,9 +96,18 @@ class Exam:
         `options` are what the function is given beside the host's own: `workers`, say. With
         `proxy`, its network can be faulted. `stop_first`: the stop event is set before the call.
         `bears`: what may go wrong by itself in the simulation, `duplicates` and `cuts`.
+        `letters` lie among the dead letters before it.
         Raises `GraderError` for an option the function does not have, or lacks.
         """
-        setup = Setup(self.call_of(function), options, prefetch, proxy, stop_first, bears)
+        setup = Setup(
+            self.call_of(function),
+            options,
+            prefetch,
+            proxy,
+            stop_first,
+            bears=bears,
+            letters=tuple(letters),
+        )
         return self._run(setup)
 
     def _run(self, setup: Setup) -> Run:

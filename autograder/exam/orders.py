@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from autograder.exam.engines import Outgoing
@@ -19,11 +19,12 @@ class Order:
     key: str
     work: Work = field(default_factory=Work)
     body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def outgoing(self) -> Outgoing:
         """The order as it is published."""
-        return Outgoing(id=self.id, key=self.key, body=self.body, headers={})
+        return Outgoing(id=self.id, key=self.key, body=self.body, headers=self.headers)
 
 
 def make_orders(

@@ -40,6 +40,7 @@ class Job:
     options: Mapping[str, Any]
     prefetch: int
     ports: tuple[int, ...]
+    dead_letters: Lane | None = None
     names: bool = False  # whether it may have to look up the broker's name
     stop_first: bool = False
     orders: tuple[dict[str, Any], ...] = ()  # gates and break points that hold from the start

@@ -12,6 +12,7 @@ from signal import Signals
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
+from autograder.exam.engines import Outgoing
 from autograder.exam.orders import Order
 from autograder.exam.process import Job, Subject, exit_text
 from autograder.exam.proxy import FaultProxy
@@ -19,7 +20,7 @@ from autograder.exam.recorder import Life, Recorder
 from autograder.exam.scenario import ScenarioOver
 from autograder.exam.waiting import wait_for_answer, wait_for_life, wait_until
 from autograder.messaging.adapter import Lane
-from autograder.model import BrokerState, Call, GraderError, Kind, Wait
+from autograder.model import BrokerState, Call, Content, Event, GraderError, Kind, Wait
 from autograder.subject import host, reporter, wire
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ CLOSING_S = 10  # more than any adapter needs to close
 Match = Order | Sequence[Order] | None
 
 
-PROVIDED = frozenset({"source", "handle", "stop"})
+PROVIDED = frozenset({"source", "handle", "stop", "dead_letters", "publish"})
 """What the host gives a function; everything else that it is given is an option of the run."""
 
 
@@ -43,6 +44,25 @@ class Setup:
     proxy: bool = False
     stop_first: bool = False
     bears: Sequence[str] = ()
+    letters: tuple[Order, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """`run max_attempts=3`: what is called, for the history. Nothing where it is called as a pool is."""
+        if self.call == Call(self.call.function):
+            return ""
+        said = (f"{name}={value}" for name, value in self.options.items())
+        return " ".join([self.call.function, *said])
+
+    @property
+    def dead_letters(self) -> bool:
+        """Whether the function is given dead letters."""
+        return "dead_letters" in self.call.names
+
+    @property
+    def publishes(self) -> bool:
+        """Whether the function is given a way to publish."""
+        return "publish" in self.call.names
 
     def check(self) -> None:
         """Raise `GraderError` unless the options are those that the function takes."""
@@ -61,7 +81,9 @@ class Run:
         self._setup = setup
         self.workers: int = setup.options.get("workers", 1)
         self._proxy: FaultProxy | None = None
+        self._letters_proxy: FaultProxy | None = None  # the dead letters' connection has its own
         self._lane: Lane | None = None
+        self._letters: Lane | None = None
         self._subject: Subject | None = None
         self._gates: list[dict[str, Any]] = []
         self._paused = False
@@ -71,14 +93,26 @@ class Run:
 
     async def __aenter__(self) -> Self:
         self._lane = await self._exam.of_broker(self._exam.engine.open_lane("run"))
+        if self._setup.dead_letters:
+            opening = self._exam.engine.open_letters(self._lane)
+            self._letters = await self._exam.of_broker(opening)
         if self._setup.proxy:
-            self._proxy = FaultProxy(
-                self._broker_address(),
-                kafka=self._exam.engine.name == "kafka",
-            )
-            await self._proxy.start()
+            self._proxy = await self._new_proxy()
+            if self._letters is not None:
+                self._letters_proxy = await self._new_proxy()
+        if self._setup.letters:
+            await self.put_letters(self._setup.letters)
         await self.restart()
         return self
+
+    async def _new_proxy(self) -> FaultProxy:
+        proxy = FaultProxy(self._broker_address(), kafka=self._exam.engine.name == "kafka")
+        await proxy.start()
+        return proxy
+
+    @property
+    def _proxies(self) -> list[FaultProxy]:
+        return [each for each in (self._proxy, self._letters_proxy) if each is not None]
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         truncated = kind is not None and not issubclass(kind, ScenarioOver)
@@ -87,14 +121,41 @@ class Run:
                 await self._let_it_close()
             events = self.recorder.events  # our own tidying up is no part of the history
             await self._end_subject()
-            state = await self.broker_state()
-            self._exam.record(self, events, state, truncated=truncated)
+            state, found = await self._last_look()
+            self._exam.record(self, events + found, state, truncated=truncated)
         finally:
-            if self._proxy is not None:
-                await self._proxy.close()
-            if self._lane is not None:
+            for proxy in self._proxies:
+                await proxy.close()
+            for lane in self._lanes:
                 with suppress(GraderError):  # the names are unguessable: a left-over hurts nobody
-                    await self._exam.of_broker(self._exam.engine.drop_lane(self._lane))
+                    await self._exam.of_broker(self._exam.engine.drop_lane(lane))
+
+    @property
+    def _lanes(self) -> list[Lane]:
+        return [each for each in (self._letters, self._lane) if each is not None]
+
+    async def _last_look(self) -> tuple[BrokerState, tuple[Event, ...]]:
+        """What the broker says at the end, and what lies among the dead letters, as events."""
+        state = await self.broker_state()
+        if not self._setup.dead_letters:
+            return state, ()
+        before = len(self.recorder.events)
+        found = await self._read_what_is_left()
+        for kind, message in found:
+            self._note_letter(kind, message)
+        letters = sum(kind is Kind.LETTER_FOUND for kind, _ in found)
+        return replace(state, dead_letters=letters), self.recorder.events[before:]
+
+    async def _read_what_is_left(self) -> list[tuple[Kind, Outgoing]]:
+        """The dead letters, and what waits in the queue if anything was put back there."""
+        engine, found = self._exam.engine, []
+        if self._letters is not None:
+            letters = await self._exam.of_broker(engine.read(self._letters))
+            found += [(Kind.LETTER_FOUND, each) for each in letters]
+        if self._setup.publishes:
+            waiting = await self._exam.of_broker(engine.read(self.lane))
+            found += [(Kind.MESSAGE_FOUND, each) for each in waiting]
+        return found
 
     async def _let_it_close(self) -> None:
         """A subject whose function came back is closing its connection: settlements may be on it."""
@@ -111,15 +172,20 @@ class Run:
             raise GraderError("The run is not open: use `async with exam.start(...) as run`.")
         return self._lane
 
-    async def restart(self, *, hash_seed: int = 0) -> None:
+    async def restart(self, *, hash_seed: int = 0, function: str = "", **options: Any) -> None:
         """Start a subject process: the first one, or the next after a kill or an exit.
 
-        With another `hash_seed`, `hash` of a text is another number there than in other processes.
+        It calls what the process before did, or another `function` of the same exercise, with
+        `options` of its own. With another `hash_seed`, `hash` of a text is another number there than
+        in other processes.
         """
         await self._let_it_close()
         await self._end_subject()
+        self._set_up(function, options)
         life = self.recorder.begin_life()
-        lane, ports = self._subject_lane()
+        lane = self._seen_through(self.lane, self._proxy)
+        letters = self._letters and self._seen_through(self._letters, self._letters_proxy)
+        proxied = tuple(proxy.port for proxy in self._proxies)
         zygote = self._exam.zygote.with_hash_seed(hash_seed)
         if zygote is not self._exam.zygote:
             await self._exam.of_broker(asyncio.to_thread(zygote.wait_ready))
@@ -130,7 +196,8 @@ class Run:
             lane=lane,
             options=self._setup.options,
             prefetch=self._setup.prefetch,
-            ports=ports,
+            ports=proxied or (self._broker_address()[1],),
+            dead_letters=letters,
             names=not _is_here(self._broker_address()[0]),
             stop_first=self._setup.stop_first,
             orders=tuple(self._gates),
@@ -143,23 +210,33 @@ class Run:
                 self.recorder.from_subject(now, life, line)
             self.recorder.changed.set()
 
-        self.recorder.note(Kind.SPAWNED)
+        self.recorder.note(Kind.SPAWNED, self._setup.told)
         self._paused = False
         subject = zygote.fork(job, on_line)
         self._subject = subject
         subject.gone.add_done_callback(lambda _: self._exited(subject, life))
 
-    def _subject_lane(self) -> tuple[Lane, tuple[int, ...]]:
-        """The lane as the subject sees it (through the proxy, if there is one), and its ports."""
-        if self._proxy is None:
-            return self.lane, (self._broker_address()[1],)
-        first = self.lane.url.split(",", maxsplit=1)[0]
-        url = f"127.0.0.1:{self._proxy.port}"
+    def _set_up(self, function: str, options: Mapping[str, Any]) -> None:
+        """What the next process is to call. Raises `GraderError` for what it does not take."""
+        if not function:
+            return
+        setup = replace(self._setup, call=self._exam.call_of(function), options=options)
+        setup.check()
+        if setup.dead_letters != self._setup.dead_letters:
+            raise GraderError(f"{setup.call} cannot follow {self._setup.call} in one run.")
+        self._setup = setup
+
+    def _seen_through(self, lane: Lane, proxy: FaultProxy | None) -> Lane:
+        """The lane as the subject sees it: through the proxy, if there is one."""
+        if proxy is None:
+            return lane
+        first = lane.url.split(",", maxsplit=1)[0]
+        url = f"127.0.0.1:{proxy.port}"
         if "://" in first:  # who logs in, and where to, stays
             parts = urlsplit(first)
             login, at, _ = parts.netloc.rpartition("@")
             url = parts._replace(netloc=f"{login}{at}{url}").geturl()
-        return replace(self.lane, url=url), (self._proxy.port,)
+        return replace(lane, url=url)
 
     def _broker_address(self) -> tuple[str, int]:
         from autograder.brokers.server import DEFAULT_PORTS, address  # noqa: PLC0415 - no simulated run has one, and its package is slow to import
@@ -204,8 +281,8 @@ class Run:
             return
         self.recorder.life.ended_by_us |= not subject.gone.done()
         await subject.end()
-        if self._proxy is not None:
-            self._proxy.cut()  # a stalled one keeps the dead process's connections for the broker
+        for proxy in self._proxies:
+            proxy.cut()  # a stalled one keeps the dead process's connections for the broker
         await self.recorder.life.exited.wait()
         self._exam.printed(subject)
         self._subject = None
@@ -213,19 +290,38 @@ class Run:
         if subject.exit_code in {host.EXIT_NO_BROKER, host.EXIT_BUG} and not started:
             last = subject.printed.text().strip().splitlines()[-1:]
             raise GraderError(f"The subject could not be started: {' '.join(last)}")
-        await self._exam.of_broker(self._exam.engine.expire(self.lane))
+        for lane in self._lanes:
+            await self._exam.of_broker(self._exam.engine.expire(lane))
 
     # --- messages and gates -----------------------------------------------------------------
 
     async def publish(self, orders: Sequence[Order]) -> None:
         """Publish, and wait for the broker to confirm each. Raises `GraderError` if it does not."""
         for order in orders:
-            self.recorder.note(Kind.PUBLISHED, message=order.id, key=order.key)
+            self._note_publishing(order)
         keys = {order.id: order.key for order in orders}
         outgoing = [order.outgoing for order in orders]
         publishing = self._exam.engine.publish(self.lane, outgoing)
         for confirmed in await self._exam.of_broker(publishing):
             self.recorder.note(Kind.CONFIRMED, message=confirmed, key=keys[confirmed])
+
+    def _note_publishing(self, order: Order) -> None:
+        """What it says is noted where it is asked what became of it."""
+        content = Content.of(order.body, order.headers) if self._setup.dead_letters else ""
+        self.recorder.note(Kind.PUBLISHED, str(content), message=order.id, key=order.key)
+
+    async def put_letters(self, orders: Sequence[Order]) -> None:
+        """Put letters among the dead ones, as a consumer would have; the broker has confirmed them."""
+        if self._letters is None:
+            raise GraderError("This run has no dead letters: its function is not given any.")
+        outgoing = [order.outgoing for order in orders]
+        await self._exam.of_broker(self._exam.engine.publish(self._letters, outgoing))
+        for each in outgoing:
+            self._note_letter(Kind.LETTER_PUT, each)
+
+    def _note_letter(self, kind: Kind, letter: Outgoing) -> None:
+        content = Content.of(letter.body, letter.headers)
+        self.recorder.note(kind, str(content), message=letter.id, key=letter.key)
 
     async def hold(self, match: Match = None, *, key: str | None = None) -> None:
         """Make handlers that start from now on wait, for these orders, this key, or all."""
@@ -359,6 +455,20 @@ class Run:
         """End stall and slowness."""
         self._through().heal()
         self._fault("heal")
+
+    async def letters_down(self) -> None:
+        """No byte passes between the subject and the dead letters, in silence; all else goes on."""
+        if self._letters_proxy is None:
+            raise GraderError("There is no proxy before dead letters: exam.start(..., proxy=True).")
+        await wait_for_life(self, lambda life: life.called)  # it has to get through to connect
+        self._letters_proxy.stall()
+        self._fault("letters-down")
+
+    async def letters_up(self) -> None:
+        """The dead letters answer again."""
+        if self._letters_proxy is not None:
+            self._letters_proxy.heal()
+        self._fault("letters-up")
 
     def _through(self) -> FaultProxy:
         if self._proxy is None:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from autograder.exam.engines import Outgoing
 from autograder.exam.exam import Exam
 from autograder.exam.orders import Order
 from autograder.exam.process import exit_text
@@ -71,11 +72,9 @@ class SimExam(Exam):
         self.share = share
         self._nonces = random.Random(f"nonce {exercise} {test} {schedule.seed}")  # noqa: S311 - repeatable
 
-    def messages(
-        self, count: int, *, keys: int = 0, body: bytes | None = None, **work: Any
-    ) -> list[Order]:
+    def messages(self, count: int, **content: Any) -> list[Order]:
         """Orders as in any exam; fewer of them, where a smaller run is looked for."""
-        return super().messages(-(-count // self.share), keys=keys, body=body, **work)
+        return super().messages(-(-count // self.share), **content)
 
     def _nonce(self) -> str:
         return f"{self._nonces.getrandbits(24):06x}"
@@ -109,11 +108,11 @@ class SimRun(Run):
             manner=how.manner,
             pace=how.pace,
             trouble=how.trouble,
-            call=asdict(self._setup.call),
-            options=dict(self._setup.options),
             prefetch=self._setup.prefetch,
         )
         try:
+            if self._setup.letters:
+                await self.put_letters(self._setup.letters)
             await self.restart()
         except ScenarioOver:  # gone or blocked while it was imported: the history says so
             self._exam.record(self, self.recorder.events, BrokerState(), truncated=False)
@@ -131,7 +130,8 @@ class SimRun(Run):
                 events = self.recorder.events
                 if not life.gone:
                     await self._do("kill")
-                state = await self.broker_state()
+                state, found = await self._last_look()
+                events += found
             except ScenarioOver:
                 events = self.recorder.events
         else:
@@ -143,7 +143,7 @@ class SimRun(Run):
         if life.returned and not life.gone and not life.broken and not self.paused:
             await self._do("close")
 
-    async def restart(self, *, hash_seed: int = 0) -> None:
+    async def restart(self, *, hash_seed: int = 0, function: str = "", **options: Any) -> None:
         """Start a process: the first one, or the next after a kill or an exit.
 
         All processes of a world live in one real process, which has one hash seed. So with another
@@ -154,11 +154,17 @@ class SimRun(Run):
             if not self._life.gone:
                 self._life.ended_by_us = True
                 await self._do("kill")
+        self._set_up(function, options)
         self._life = self.recorder.begin_life()
-        self.recorder.note(Kind.SPAWNED)
+        self.recorder.note(Kind.SPAWNED, self._setup.told)
         self._paused = False
         await self._do(
-            "spawn", orders=self._gates, stop_first=self._setup.stop_first, hash_seed=hash_seed
+            "spawn",
+            orders=self._gates,
+            stop_first=self._setup.stop_first,
+            call=asdict(self._setup.call),
+            options=dict(self._setup.options),
+            hash_seed=hash_seed,
         )
 
     # --- orders
@@ -218,12 +224,23 @@ class SimRun(Run):
         orders = self._some_twice(orders)
         for order in orders:
             self._keys[order.id] = order.key
-            self.recorder.note(Kind.PUBLISHED, message=order.id, key=order.key)
-        outgoing = [
-            (each.id, each.key, each.body.decode("latin-1"), dict(each.outgoing.headers))
-            for each in orders
+            self._note_publishing(order)
+        await self._do("publish", messages=_wired(orders))
+
+    async def put_letters(self, orders: Sequence[Order]) -> None:
+        """Put letters among the dead ones."""
+        await self._react()
+        await self._do("put_letters", messages=_wired(orders))
+        for order in orders:
+            self._note_letter(Kind.LETTER_PUT, order.outgoing)
+
+    async def _read_what_is_left(self) -> list[tuple[Kind, Outgoing]]:
+        wanted = {Kind.LETTER_FOUND} | ({Kind.MESSAGE_FOUND} if self._setup.publishes else set())
+        return [
+            (Kind(where), Outgoing(name, key, body.encode("latin-1"), headers))
+            for where, name, key, body, headers in await self._do("read")
+            if where in wanted
         ]
-        await self._do("publish", messages=outgoing)
 
     def _troubled_by(self, what: str) -> bool:
         """Whether this goes wrong by itself here: the seed says so, and the scenario bears it."""
@@ -331,6 +348,19 @@ class SimRun(Run):
         await self._do("cut")
         self.recorder.connections_at_cut = self.recorder.connections
 
+    async def letters_down(self) -> None:
+        """Silence between the subject and the dead letters, and only there."""
+        await self._react()
+        await self._do("called")
+        self._fault("letters-down")
+        await self._do("letters_down")
+
+    async def letters_up(self) -> None:
+        """The dead letters answer again."""
+        await self._react()
+        self._fault("letters-up")
+        await self._do("letters_up")
+
     def stall(self) -> None:
         """Not simulated."""
         raise NotSimulatedError("a stalled network")
@@ -346,3 +376,8 @@ class SimRun(Run):
     def _simulated_proxy(self) -> None:
         if not self._setup.proxy:
             raise GraderError("This run has no fault proxy: use exam.start(..., proxy=True).")
+
+
+def _wired(orders: Sequence[Order]) -> list[tuple[Any, ...]]:
+    """Orders as they travel to the world."""
+    return [(each.id, each.key, each.body.decode("latin-1"), dict(each.headers)) for each in orders]

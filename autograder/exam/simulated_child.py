@@ -118,6 +118,11 @@ def _is_answer(do: str, said: list[Any]) -> bool:
         return answer in set(Wait)
     if do == "state":
         return isinstance(answer, list) and [type(each) for each in answer] == [int] * 4
+    if do == "read":
+        shape = [str, str, str, str, dict]
+        return isinstance(answer, list) and all(
+            isinstance(each, list) and [type(part) for part in each] == shape for each in answer
+        )
     return answer is None
 
 

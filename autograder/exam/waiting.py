@@ -6,8 +6,9 @@ proves that the student's event loop turned once more, and says what lies within
 *stands* only after dozens of turns in which messages lay ready, no handler was at work, and
 nothing moved.
 
-Conditions, all of which must hold: `taken`, `started`, `finished`, `settled`, `given_up` (at least
-so many distinct messages), `failed`, `requeued`, `cancelled` (at least so many events), `running`
+Conditions, all of which must hold: `taken`, `started`, `finished`, `settled`, `given_up`,
+`dead_lettered`, `republishing`, `republished` (at least so many distinct messages), `failed`, `requeued`,
+`cancelled`, `publish_failed` (at least so many events), `running`
 (exactly so many handlers now), `reconnected` (times since the last cut), `returned`, `exited`,
 `at_break` (true).
 """

@@ -143,6 +143,7 @@ def _broker(result: Result) -> str:
         "unsettled": state.unsettled,
         "settled": state.settled,
         "redelivered": state.redelivered,
+        "among the dead letters": state.dead_letters,
     }
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count >= 0)
 

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from autograder.model import Event, Exercise, Grade, Kind, Result, Status, Wait
+from autograder.model import Content, Event, Exercise, Grade, Kind, Result, Status, Wait
 from autograder.report.plain import plain, shortened
 
 WORD = {Status.PASS: "PASS", Status.FAIL: "FAIL", Status.INCONCLUSIVE: "INCONCLUSIVE"}
@@ -35,6 +35,8 @@ _FAULTS = {
     "heal": "network healed",
     "cancel": "run() cancelled",
     "end": "source came to its end",
+    "letters-down": "dead letters silent",
+    "letters-up": "dead letters answer",
 }
 _EVENTS = {
     Kind.RUN_STARTED: "run() called",
@@ -50,6 +52,15 @@ _EVENTS = {
     Kind.ACK: "acked",
     Kind.GIVE_UP: "gave up",
     Kind.REQUEUE: "gave back",
+    Kind.DEAD_LETTER: "writes a letter",
+    Kind.DEAD_LETTERED: "letter confirmed",
+    Kind.REPUBLISH: "republishes",
+    Kind.REPUBLISHED: "confirmed",
+    Kind.LETTER_ACK: "letter acked",
+    Kind.LETTER_BACK: "letter given back",
+    Kind.LETTER_PUT: "a dead letter",
+    Kind.LETTER_FOUND: "among dead letters",
+    Kind.MESSAGE_FOUND: "in the queue",
     Kind.BREAK: "stands still",
     Kind.WEIGHED: "memory looked through",
     Kind.RELEASED: "gate opened",
@@ -145,6 +156,10 @@ def _said(event: Event) -> str:
         return first_line.partition(" ")[2]
     if event.kind is Kind.EXPECTED:
         return expectation(first_line)
+    if (content := Content.read(event.detail)) is not None:
+        told = [f"{name}: {value}" for name, value in content.headers.items()]
+        told = told if content.readable else ["no JSON", *told]
+        return plain(shortened(", ".join(told), _SENTENCE_LIMIT))
     if event.kind is Kind.FAILED and first_line == "cancelled":
         return "raised CancelledError itself"
     if event.kind is Kind.RUN_RETURNED and first_line:

@@ -15,6 +15,7 @@ from typing import Protocol
 from autograder.messaging.adapter import Lane
 from autograder.model import BrokerState
 from autograder.sim.clock import Clock
+from autograder.sim.route import LetterBox, SimPublish, SimRoute
 from autograder.sim.schedule import Schedule
 from autograder.sim.source import SimSource, Stored
 from autograder.sim.timing import Timing
@@ -49,6 +50,10 @@ class Channel(ABC):
         """Counts as of now."""
 
     @abstractmethod
+    def waiting_messages(self) -> list[Stored]:
+        """Everything that waits, where nobody consumes any more."""
+
+    @abstractmethod
     async def connect(self, prefetch: int) -> SimSource:
         """A new consumer."""
 
@@ -72,6 +77,7 @@ class SimBroker:
         self.timing = Timing(schedule)
         self._make = channel_of(schedule.manner)
         self._channels: dict[str, Channel] = {}
+        self._letters: dict[str, LetterBox] = {}
         self._numbers = count(1)
 
     def channel(self, lane: Lane) -> Channel:
@@ -85,7 +91,17 @@ class SimBroker:
         """A channel of its own, and its names."""
         lane = Lane("sim:", f"{label}-{next(self._numbers)}", "workers", lease_s)
         self._channels[lane.channel] = self._make(self.clock, self.timing)
+        self._letters[lane.channel] = LetterBox(self.clock, self.timing)
         return lane
+
+    def letters(self, lane: Lane) -> LetterBox:
+        """The dead letters of a lane."""
+        return self._letters[lane.channel]
+
+    def route(self, lane: Lane, *, letters: bool) -> SimRoute:
+        """A connection to the dead letters of a lane, or one that publishes to the lane itself."""
+        box = self.letters(lane)
+        return SimRoute(box) if letters else SimPublish(box, self.channel(lane).add)
 
     def send(
         self, lane: Lane, messages: Sequence[Published], confirmed: Callable[[str], None]

@@ -34,8 +34,7 @@ def main(channel: socket.socket, job: dict[str, Any]) -> int:
                     world.end()
                 gc.collect()
                 schedule = Schedule(order["seed"], order["manner"], order["pace"], order["trouble"])
-                asked = {name: order[name] for name in ("call", "options", "prefetch")}
-                world = World(job | asked, schedule, walls)
+                world = World(job | {"prefetch": order["prefetch"]}, schedule, walls)
                 answer = None
             elif world is None:
                 raise RuntimeError(f"no world to {order['do']} in")

@@ -14,6 +14,7 @@ from autograder.model import Call, Kind
 from autograder.sim.broker import SimBroker
 from autograder.sim.clock import Clock
 from autograder.sim.loop import SimLoop
+from autograder.sim.route import SimRoute
 from autograder.sim.source import SimSource
 from autograder.subject import host
 from autograder.subject.module import Broken, StudentFunction, load, student_trace, summary
@@ -136,6 +137,11 @@ class SimHost(host.Host):
         stack.push_async_callback(close)
         return source
 
+    async def _open_route(self, which: str, stack: AsyncExitStack) -> SimRoute:
+        route = self._process.route(which)
+        stack.push_async_callback(route.close)
+        return route
+
     def obey(self, order: dict[str, Any]) -> None:
         """Do what the examiner asks for."""
         self._obey(order)
@@ -208,6 +214,10 @@ class Process:
         self.source = await self._broker.connect(self._lane, prefetch=prefetch)
         return self.source
 
+    def route(self, which: str) -> SimRoute:
+        """The way to the dead letters, or to the run's lane."""
+        return self._broker.route(self._lane, letters=which == "dead_letters")
+
     async def _life(self, function: StudentFunction) -> int:
         status = await self.host.run(function)
         rest = [task for task in self.loop.tasks if not task.done() and task is not self._main]
@@ -245,6 +255,7 @@ class Process:
         self.reporter.silent = True
         if self.source is not None and not self.source.closed:
             self.source.crash()
+        self._broker.letters(self._lane).expire()
 
     def bury(self) -> None:
         """Throw away what is left."""

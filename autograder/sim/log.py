@@ -97,6 +97,10 @@ class LogChannel(Channel):
             waiting=sum(len(each.records) for each in self.partitions), settled=settled
         )
 
+    def waiting_messages(self) -> list[Stored]:
+        """All that is not committed."""
+        return [record for each in self.partitions for record in each.records]
+
     def sources(self) -> list[SimSource]:
         """The one that reads."""
         return [self.owner] if self.owner else []

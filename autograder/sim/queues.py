@@ -51,6 +51,10 @@ class QueueChannel(Channel):
             redelivered=sum(each.deliveries > 1 for each in self._unsettled),
         )
 
+    def waiting_messages(self) -> list[Stored]:
+        """In line."""
+        return list(self.waiting)
+
     def sources(self) -> list[SimSource]:
         """Its consumers that live."""
         return list(self.consumers)

@@ -18,6 +18,7 @@ from autograder.sim.clock import Appointment, Clock
 from autograder.sim.host import Process
 from autograder.sim.loop import Deadlock, Endless, NotSimulated
 from autograder.sim.schedule import Schedule
+from autograder.sim.source import Stored
 from autograder.sim.timing import Timing
 from autograder.sim.walls import Walls
 from autograder.subject.tally import Life, Tally
@@ -36,6 +37,9 @@ WEIGHING_S = 0.5
 
 CUT = "cut"
 """Detail of a fault that the world adds by itself: a connection that breaks."""
+
+LETTER, MESSAGE = str(Kind.LETTER_FOUND), str(Kind.MESSAGE_FOUND)
+"""What is found at the end of a run, and where."""
 
 CONFIRMED, EXITED = str(Kind.CONFIRMED), str(Kind.EXITED)
 """Lines that the examiner notes as its own, beside the subject's events."""
@@ -84,7 +88,8 @@ class World:
         self._end_process()
         life = Life(self.tally.life.number + 1, self.tally.deliveries)
         self.tally.life, self.tally.connections = life, 0
-        job = self._job | {name: order[name] for name in ("orders", "stop_first", "hash_seed")}
+        ordered = ("orders", "stop_first", "call", "options", "hash_seed")
+        job = self._job | {name: order[name] for name in ordered}
 
         def tell(
             kind: Kind, message: str, key: str, delivery: int, attempt: int, detail: str
@@ -217,6 +222,32 @@ class World:
         """The broker's counts."""
         state = self._broker.channel(self._lane).state()
         return [state.waiting, state.unsettled, state.settled, state.redelivered]
+
+    def _do_letters_down(self, _: Mapping[str, Any]) -> None:
+        """Silence on the connection to the dead letters."""
+        self._broker.letters(self._lane).fall_silent()
+
+    def _do_letters_up(self, _: Mapping[str, Any]) -> None:
+        """It can be heard again."""
+        self._broker.letters(self._lane).heal()
+
+    def _do_put_letters(self, order: Mapping[str, Any]) -> None:
+        """Letters of the examiner's."""
+        for name, key, body, headers in order["messages"]:
+            stored = Stored(name, key, body.encode("latin-1"), dict(headers))
+            self._broker.letters(self._lane).waiting.append(stored)
+
+    def _do_read(self, _: Mapping[str, Any]) -> list[list[Any]]:
+        """What lies among the dead letters, and what waits in the channel, at the end."""
+        letters = self._broker.letters(self._lane).all()
+        return [
+            [where, each.id, each.key, each.body.decode("latin-1"), dict(each.headers)]
+            for where, found in (
+                (LETTER, letters),
+                (MESSAGE, self._broker.channel(self._lane).waiting_messages()),
+            )
+            for each in found
+        ]
 
     def end(self) -> None:
         """The run is over: throw the processes away."""

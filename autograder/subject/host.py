@@ -21,9 +21,11 @@ from typing import Any
 
 from autograder.messaging import Message, Permanent, Transient
 from autograder.messaging.adapter import AdapterSource, Lane, Standing, open_source
+from autograder.messaging.route import Posted, Route, open_route
 from autograder.model import Call, Kind
 from autograder.subject import wire
 from autograder.subject.keeping import kept
+from autograder.subject.letters import RecordedDeadLetters, RecordedPublish
 from autograder.subject.module import (  # fmt: skip
     Broken,
     StudentFunction,
@@ -103,7 +105,7 @@ class Gates:
         self._opened.set()
         self._opened = asyncio.Event()
 
-    def closed_for(self, message: Message) -> bool:
+    def closed_for(self, message: Message | Posted) -> bool:
         """Whether this message has to wait now."""
         hold: bool
         for hold, match in reversed(self._rules):
@@ -114,7 +116,7 @@ class Gates:
             return hold
         return False
 
-    async def wait_open(self, message: Message) -> None:
+    async def wait_open(self, message: Message | Posted) -> None:
         """Return when the gate is open for this message."""
         while self.closed_for(message):
             await self._opened.wait()
@@ -180,6 +182,13 @@ class Host:
             case "source":
                 self._source = await self._open_source(stack)
                 return RecordedSource(self._source, self._reporter, self._book)
+            case "dead_letters":
+                letters = await self._open_route("dead_letters", stack)
+                return RecordedDeadLetters(letters, self._reporter, self._book)
+            case "publish":
+                route = await self._open_route("lane", stack)
+                kinds, gate = (Kind.REPUBLISH, Kind.REPUBLISHED), self._gates.wait_open
+                return RecordedPublish(route, self._reporter, self._book, kinds, gate)
             case "handle":
                 return self._handle
             case "stop":
@@ -191,6 +200,11 @@ class Host:
         """A connection of the run's lane."""
         lane = Lane(**self._job["lane"])
         opening = open_source(self._job["engine"], lane, prefetch=self._job["prefetch"])
+        return await stack.enter_async_context(opening)
+
+    async def _open_route(self, which: str, stack: AsyncExitStack) -> Route:
+        """A connection of its own, to the dead letters or to the run's own lane."""
+        opening = open_route(self._job["engine"], Lane(**self._job[which]))
         return await stack.enter_async_context(opening)
 
     async def _guarded(self, function: StudentFunction, given: Mapping[str, Any]) -> None:

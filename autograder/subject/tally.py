@@ -17,8 +17,16 @@ FLAGS = ("returned", "exited", "at_break")
 
 _SETTLING = {Kind.ACK, Kind.REQUEUE, Kind.GIVE_UP}
 _HANDLER_ENDS = {Kind.FINISHED, Kind.FAILED, Kind.CANCELLED}
-_DISTINCT = {Kind.TAKEN: "taken", Kind.STARTED: "started", Kind.FINISHED: "finished"}
-_EVENTS = {Kind.FAILED: "failed", Kind.REQUEUE: "requeued", Kind.CANCELLED: "cancelled"}
+_DISTINCT = {
+    Kind.TAKEN: "taken", Kind.STARTED: "started", Kind.FINISHED: "finished",
+    Kind.DEAD_LETTERED: "dead_lettered",
+    Kind.REPUBLISH: "republishing", Kind.REPUBLISHED: "republished",
+}  # fmt: skip
+_EVENTS = {
+    Kind.FAILED: "failed", Kind.REQUEUE: "requeued", Kind.CANCELLED: "cancelled",
+    Kind.PUBLISH_FAILED: "publish_failed",
+}  # fmt: skip
+_REPEATED = {Kind.TAKEN, Kind.STARTED, Kind.DEAD_LETTER, Kind.REPUBLISH}
 
 
 @dataclass
@@ -45,7 +53,7 @@ class Tally:
         self.life = Life(0, 0)
         self.connections = 0  # how often the present process has connected
         self.connections_at_cut = 0
-        self.most_repeats = 0  # how often one message was taken, or handled, at most
+        self.most_repeats = 0  # how often one message was taken, handled or published, at most
         self._messages: dict[str, set[str]] = {
             name: set() for name in (*_DISTINCT.values(), "settled", "given_up")
         }
@@ -79,7 +87,7 @@ class Tally:
         """Count one event of the subject's; `delivery` is the run's number."""
         if kind is Kind.TAKEN:
             self._unsure.discard(message)
-        if kind in {Kind.TAKEN, Kind.STARTED}:
+        if kind in _REPEATED:
             self._repeats[kind, message] += 1
             self.most_repeats = max(self.most_repeats, self._repeats[kind, message])
         if kind in _DISTINCT:

@@ -31,7 +31,8 @@ SPARE_PROCESSES = 256  # threads and processes a subject may add to what the use
 def main() -> NoReturn:
     """Serve fork requests until the examiner closes the socket."""
     requests = socket.socket(fileno=int(sys.argv[1]))
-    import_module(f"autograder.messaging.{sys.argv[2]}")
+    for module in sys.argv[2], f"{sys.argv[2]}_route":
+        import_module(f"autograder.messaging.{module}")
     # Keepers are not waited for: what they have to say they say on their own socket.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     process_limit = isolation.threads_of_this_user() + SPARE_PROCESSES

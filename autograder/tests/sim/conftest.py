@@ -11,7 +11,9 @@ from autograder.sim import SimLoop
 
 # failures inside the contract are explained as those inside a test module are
 pytest.register_assert_rewrite(
-    "autograder.tests.messaging.contract", "autograder.tests.messaging.stage"
+    "autograder.tests.messaging.contract",
+    "autograder.tests.messaging.letters_contract",
+    "autograder.tests.messaging.stage",
 )
 
 
