@@ -24,10 +24,27 @@ def ids(history: History, kind: Kind) -> frozenset[str]:
     return frozenset({events[place].message for place in history.places[kind]})
 
 
+def messages(history: History) -> frozenset[str]:
+    """What somebody is responsible for: confirmed by the queue, or put among the dead letters."""
+    return ids(history, Kind.CONFIRMED) | ids(history, Kind.LETTER_PUT)
+
+
+def has_letters(history: History) -> bool:
+    """Whether the run had a place for dead letters."""
+    return history.broker.dead_letters >= 0 or bool(history.where(Kind.DEAD_LETTER))
+
+
 @remembered
 def unfinished(history: History) -> frozenset[str]:
-    """Confirmed messages that no handler finished, except those that failed for good."""
-    left = ids(history, Kind.CONFIRMED) - ids(history, Kind.FINISHED)
+    """Confirmed messages that no handler finished, except those that failed for good.
+
+    Where there are dead letters, failing for good is no end: a message has to lie there, or wait in
+    the queue again. One that was confirmed there counts if nobody has looked.
+    """
+    left = messages(history) - ids(history, Kind.FINISHED)
+    if has_letters(history):
+        left -= ids(history, Kind.LETTER_FOUND) | ids(history, Kind.MESSAGE_FOUND)
+        return left if history.broker.dead_letters >= 0 else left - ids(history, Kind.DEAD_LETTERED)
     if left:
         left = left - {e.message for e in history.of(Kind.FAILED) if e.detail == "permanent"}
     return left

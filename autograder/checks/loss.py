@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import islice
 
 from autograder.checks.expectations import Expectation, read_expectations, stood_still
-from autograder.checks.ledger import CALLS, ENDS, FINAL, before, ids, unfinished
+from autograder.checks.ledger import CALLS, ENDS, FINAL, before, ids, messages, unfinished
 from autograder.checks.lives import Life, read_lives
 from autograder.checks.phrases import (
     counted,
@@ -36,12 +36,12 @@ def no_message_is_lost(history: History) -> Verdict:
     that nobody published.
 
     Tolerated: handling a message twice (the broker promises at least once); giving one up after
-    `Permanent`; messages that wait with the broker after a stop, a kill or a cancelled run; a
+    `Permanent`, where there are no dead letters, and else its lying among them; messages that wait with the broker after a stop, a kill or a cancelled run; a
     message published and never confirmed may appear or not. A message acked unfinished that the
     broker still counts as its own is not lost yet: Kafka commits after `ack()` returned, and what
     lies above the committed offset is delivered again. Time that ran out is no loss.
     """
-    confirmed = ids(history, Kind.CONFIRMED)
+    confirmed = messages(history)
     strangers = ids(history, Kind.STARTED) - confirmed - {""}
     if strangers and (invented := strangers - ids(history, Kind.PUBLISHED)):
         return _invented(history, invented)
@@ -79,7 +79,8 @@ def _lost(history: History, confirmed: frozenset[str], undone: frozenset[str]) -
     number, suspects = _gone_for_good(history, confirmed, undone)
     if not number:
         return None
-    order = [event.message for event in history.of(Kind.CONFIRMED) if event.message in suspects]
+    known = history.of(Kind.CONFIRMED, Kind.LETTER_PUT)
+    order = [event.message for event in known if event.message in suspects]
     story = message_places(history, order[0])
     where = _where(history, confirmed, suspects) if number == len(suspects) else ", out of these"
     return failed(
@@ -141,6 +142,11 @@ def _where(history: History, confirmed: frozenset[str], lost: frozenset[str]) ->
 
 def _slip_of_loss(story: tuple[Event, ...]) -> str:
     """What had become of the handler when the message was settled."""
+    kinds = {event.kind for event in story}
+    if Kind.LETTER_TAKEN in kinds:
+        return "Is a letter acked before its message is confirmed, and the process killed between?"
+    if Kind.DEAD_LETTER in kinds:
+        return "Is a message acked although its letter was not confirmed?"
     state, call = "", Kind.TAKEN
     for event in story:
         if event.kind in CALLS:

@@ -49,7 +49,8 @@ def judge(history: History, guarantees: Iterable[Guarantee]) -> dict[str, Verdic
         sentence = broken[0].detail.partition("\n")[0].partition(": ")[2]
         return {each.name: failed(sentence, broken[:1]) for each in guarantees}
     raised = history.of(Kind.RUN_RAISED)
-    if raised and not history.of(Kind.TAKEN) and not history.of(Kind.FAULT):
+    begun = history.where(Kind.TAKEN, Kind.LETTER_TAKEN, Kind.FAULT)
+    if raised and not begun:
         what = raised[0].detail.partition("\n")[0]
         sentence = f"the function raised {what} before it took a single message"
         return {each.name: failed(sentence, raised[:1]) for each in guarantees}

@@ -1,0 +1,253 @@
+"""Replaying dead letters: how many, in what order, and what arrives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from autograder.checks.expectations import stood_still
+from autograder.checks.letterbook import STORY, between, contents, tasks
+from autograder.checks.lives import NEVER, Life, read_lives
+from autograder.checks.phrases import (
+    counted,
+    delivery_places,
+    message_places,
+    moment,
+    some,
+    were,
+    witness,
+)
+from autograder.checks.registry import guarantee
+from autograder.model import Content, Event, History, Kind, Verdict, failed, inconclusive, passed
+
+
+def _replays(history: History) -> list[Life]:
+    """The processes that were to replay."""
+    lives = read_lives(history)
+    known = tasks(history)
+    return [life for life in lives.values() if known[life.process].number("limit") < NEVER]
+
+
+def _of(history: History, life: Life, *kinds: Kind) -> list[int]:
+    return [place for place in history.where(*kinds) if history.events[place].process == life.process]  # fmt: skip
+
+
+@guarantee
+def replay_is_bounded(history: History) -> Verdict:
+    """A replay moves what it was asked for, no letter twice, and ends.
+
+    That is `limit` letters, or all that were there when it began. Wrong when more are published; when a letter that comes back meanwhile is replayed a second time, so
+    that a message which still cannot be handled goes round for ever; when fewer are published,
+    though none failed; when replay() does not return.
+
+    Tolerated: a second call for a letter after one that the broker did not confirm; anything that a
+    kill cut short.
+    """
+    replays = _replays(history)
+    for life in replays:
+        for look in (_too_many, _again, _too_few, _no_end):
+            verdict = look(history, life)
+            if verdict is not None:
+                return verdict
+    if not any(_of(history, life, Kind.REPUBLISHED) for life in replays):
+        return inconclusive("Nothing was replayed.")
+    if not any(life.returned < life.killed for life in replays):
+        return inconclusive("No replay came to its end.")
+    return passed("Each replay moved what it was asked for, and ended.")
+
+
+def _sent(history: History, life: Life) -> Counter[str]:
+    """How often each message was published, without calls that failed."""
+    sent = Counter(history.events[p].message for p in _of(history, life, Kind.REPUBLISH))
+    for place in _of(history, life, Kind.PUBLISH_FAILED):
+        sent[history.events[place].message] -= 1
+    return sent
+
+
+def _there(history: History, life: Life, *, at_most: bool) -> Counter[str]:
+    """The letters that lay there when this process began, by message.
+
+    Nobody knows whether one arrived that was not confirmed, or was taken away without an answer: there
+    are that many at most, and without them at least.
+    """
+    counts: dict[Kind, int] = {Kind.LETTER_PUT: 1, Kind.DEAD_LETTERED: 1}
+    counts |= (
+        {Kind.PUBLISH_FAILED: 1, Kind.LETTER_SETTLED: -1} if at_most else {Kind.LETTER_ACK: -1}
+    )
+    there: Counter[str] = Counter()
+    for place in history.where(*counts):
+        event = history.events[place]
+        if place < life.began and event.detail != Kind.REPUBLISH:
+            there[event.message] += counts[event.kind]
+    return there
+
+
+def _too_many(history: History, life: Life) -> Verdict | None:
+    limit = tasks(history)[life.process].number("limit")
+    count = _sent(history, life).total()
+    if count <= limit:
+        return None
+    calls = _of(history, life, Kind.REPUBLISH)
+    return failed(
+        f"{counted(count, 'message')} {were(count)} published by a replay with limit={limit}.",
+        witness(history, [life.began, *calls[:2], *calls[-4:]]),
+        "Is `limit` looked at after each letter?",
+    )
+
+
+def _again(history: History, life: Life) -> Verdict | None:
+    there = _there(history, life, at_most=True)
+    rounds = [name for name, times in _sent(history, life).items() if times > max(1, there[name])]
+    if not rounds:
+        return None
+    story = [p for p in message_places(history, rounds[0]) if p >= life.began]
+    return failed(
+        f"{counted(len(rounds), 'letter')} that came back during the replay {were(len(rounds))} "
+        f"replayed again: {some(rounds)}.",
+        witness(history, story[:8]),
+        "Does the replay go on until nothing is left, instead of for the letters it found?",
+    )
+
+
+def _too_few(history: History, life: Life) -> Verdict | None:
+    if life.returned > life.killed or _of(history, life, Kind.PUBLISH_FAILED, Kind.SETTLE_FAILED):
+        return None
+    wanted = min(
+        tasks(history)[life.process].number("limit"), _there(history, life, at_most=False).total()
+    )
+    count = len(_of(history, life, Kind.REPUBLISHED))
+    if life.returned == NEVER or count >= wanted:
+        return None
+    return failed(
+        f"replay() returned with {count} of {counted(wanted, 'message')} published.",
+        witness(history, [*_of(history, life, Kind.LETTER_TAKEN, Kind.REPUBLISHED)[-5:], life.returned]),
+        "Does the loop end too early, or are letters left out?",
+    )  # fmt: skip
+
+
+def _no_end(history: History, life: Life) -> Verdict | None:
+    for each in stood_still(history):
+        if (
+            each.process == life.process
+            and each.about_the_end
+            and each.place < life.over
+            and not each.held
+        ):
+            return failed(
+                f"replay() had not returned at {moment(history, each.place)}, when nothing moved any more.",
+                witness(history, [*_of(history, life, Kind.LETTER_TAKEN, Kind.LETTER_ACK)[-5:], each.place]),
+                "Does it wait for letters that will never come?",
+            )  # fmt: skip
+    return None
+
+
+@guarantee
+def replay_publishes_first(history: History) -> Verdict:
+    """A letter leaves only once its message is confirmed in the queue.
+
+    Wrong when a letter is acked, or given up, though `publish` has not returned for it in this replay;
+    when a letter whose message was confirmed is not taken away by a replay that returned: it would be
+    replayed again.
+
+    Tolerated: a letter given back, or in hand, without having been published; a kill between `publish`
+    and `ack`, after which a message is published twice.
+    """
+    replays = _replays(history)
+    moved = 0
+    for life in replays:
+        acks = _of(history, life, Kind.LETTER_ACK)
+        early = [place for place in acks if not _published_before(history, place)]
+        if early:
+            return _early(history, early)
+        left = _left_behind(history, life)
+        if left:
+            return _left(history, life, left)
+        moved += len(acks)
+    if not moved:
+        return inconclusive("No letter was taken away.")
+    return passed(f"{counted(moved, 'letter')}, each taken away after its message was confirmed.")
+
+
+def _published_before(history: History, ack: int) -> list[int]:
+    event = history.events[ack]
+    taken = [p for p in delivery_places(history, event.delivery) if p < ack]
+    return between(
+        history, event.message, min(taken, default=0), ack, Kind.REPUBLISHED, process=event.process
+    )
+
+
+def _early(history: History, early: Sequence[int]) -> Verdict:
+    event = history.events[early[0]]
+    calls = between(history, event.message, 0, NEVER, Kind.REPUBLISH, process=event.process)
+    begun = any(place < early[0] for place in calls)
+    return failed(
+        f"{counted(len(early), 'letter')} {were(len(early))} taken away before the message was "
+        f"confirmed: {some(history.events[p].message for p in early)}.",
+        witness(history, [*delivery_places(history, event.delivery), *calls[:1]]),
+        "Is `publish` not awaited, or does its failure not stop the ack?"
+        if begun
+        else "Is the letter acked first, and published second?",
+    )
+
+
+def _left_behind(history: History, life: Life) -> list[Event]:
+    """Letters whose message was confirmed, and that a replay which returned did not take away."""
+    if not life.returned < life.killed or life.returned != life.over:
+        return []
+    taken = _of(history, life, Kind.LETTER_TAKEN)
+    settled = {history.events[p].delivery for p in _of(history, life, Kind.LETTER_ACK)}
+    last = {
+        history.events[p].message: p for p in taken
+    }  # a letter that came twice is one each time
+    return [
+        history.events[place]
+        for name, place in last.items()
+        if history.events[place].delivery not in settled
+        and between(history, name, place, NEVER, Kind.REPUBLISHED, process=life.process)
+    ]
+
+
+def _left(history: History, life: Life, left: Sequence[Event]) -> Verdict:
+    return failed(
+        f"{counted(len(left), 'letter')} {were(len(left))} replayed and left among the dead letters: "
+        f"{some(event.message for event in left)}.",
+        witness(history, [*message_places(history, left[0].message)[-6:], life.over]),
+        "Is each letter acked once `publish` has returned?",
+    )
+
+
+@guarantee
+def replay_keeps_the_message(history: History) -> Verdict:
+    """A replayed message is the one there was, without the story.
+
+    Id, key, body and headers are the same. Judged by what the examiner finds in the queue at the end. What a dead letter had told beside the
+    message (headers that begin with `dead-letter-`) is gone, the count of attempts with it: the message
+    starts anew. Tolerated: further headers of another name.
+    """
+    put, published = contents(history, Kind.LETTER_PUT), contents(history, Kind.PUBLISHED)
+    found = history.of(Kind.MESSAGE_FOUND)
+    if not found:
+        return inconclusive("No replayed message was found in the queue.")
+    for event in found:
+        original = published.get(event.message) or put.get(event.message)
+        why = _changed(event, *original) if original else f"nobody knows the id {event.message!r}"
+        if why:
+            return failed(
+                f"{event.message or 'A message'} was replayed as another message: {why}.",
+                witness(history, [*message_places(history, event.message)[:7], history.events.index(event)]),
+                "Are id, key and headers handed to `publish`, and only the story left out?",
+            )  # fmt: skip
+    return passed(f"{counted(len(found), 'message')}, as they had been published.")
+
+
+def _changed(event: Event, key: str, original: Content) -> str:
+    content = Content.read(event.detail)
+    if content is None or content.body != original.body:
+        return "the body is another one"
+    if event.key != key:
+        return f"the key is {event.key!r} instead of {key!r}"
+    for name, value in original.headers.items():
+        if not name.startswith(STORY) and content.headers.get(name) != value:
+            return f"the header {name!r} is missing or changed"
+    story = [name for name in content.headers if name.startswith(STORY)]
+    return f"it still says {story[0]!r}" if story else ""
