@@ -9,19 +9,24 @@ from __future__ import annotations
 
 from lessonkit.crash import crash
 from lessonkit.database import Database, PoolTimeout
+from lessonkit.ledger import Ledger, open_ledger
 from lessonkit.observation import Observation
 from lessonkit.observing import observe
+from lessonkit.orders import Order
 from lessonkit.pictures import facts, plot, timeline
 from lessonkit.reports import graded
 
 __all__ = [
     "Database",
+    "Ledger",
     "Observation",
+    "Order",
     "PoolTimeout",
     "crash",
     "facts",
     "graded",
     "observe",
+    "open_ledger",
     "plot",
     "timeline",
 ]

@@ -21,6 +21,7 @@ from autograder.model import BrokerState, History, Kind
 from autograder.subject.recorded import Book, RecordedMessage, RecordedSource, StopEvent
 from lessonkit.broker import ENGINE, server
 from lessonkit.observation import Observation
+from lessonkit.orders import Order
 
 PREFETCH = 256
 SAMPLE_S = 0.02
@@ -33,25 +34,27 @@ async def observe(
     consumer: Consumer,
     handle: Handler,
     *,
-    orders: int | Sequence[bytes],
+    orders: int | Sequence[bytes | Order],
     seconds: float,
     workers: int | None = None,
     memory: bool = False,
 ) -> Observation:
     """Publish orders, let `consumer` work on them for so many seconds or until all are settled.
 
+    `orders` is a number of invoices, or the orders themselves: bodies, or `Order`s with keys.
     The consumer gets the source, the handler, and of `workers` and `stop` what its signature asks
     for. At the end `stop` is set; who does not return within two seconds, or has no stop, is
     cancelled. With `memory` nothing is recorded but what Python allocates meanwhile.
     """
-    bodies = [_invoice(number) for number in range(orders)] if isinstance(orders, int) else orders
+    if isinstance(orders, int):
+        orders = [_invoice(number) for number in range(orders)]
     engine = await open_engine(ENGINE, server().url)
     try:
         async with (
-            _lane(engine, bodies) as lane,
+            _lane(engine, orders) as lane,
             open_source(ENGINE, lane, prefetch=PREFETCH) as source,
         ):
-            watch = _Watch(source, len(bodies), recording=not memory)
+            watch = _Watch(source, len(orders), recording=not memory)
             with _measured(memory) as allocated, _unheard_counted(watch):
                 await watch.over(consumer, handle, workers, seconds)
             watch.memory_bytes = allocated[0]
@@ -66,13 +69,17 @@ def _invoice(number: int) -> bytes:
     return json.dumps({"order": number, "customer": number % 900, "lines": [line] * 12}).encode()
 
 
+def _outgoing(number: int, order: bytes | Order) -> Outgoing:
+    if isinstance(order, bytes):
+        return Outgoing(id=f"order-{number:04d}", body=order)
+    return Outgoing(id=order.name, key=order.account, body=order.body)
+
+
 @asynccontextmanager
-async def _lane(engine: Engine, bodies: Sequence[bytes]) -> AsyncIterator[Lane]:
+async def _lane(engine: Engine, orders: Sequence[bytes | Order]) -> AsyncIterator[Lane]:
     lane = await engine.open_lane("lesson", lease_s=60.0)
     try:
-        messages = [
-            Outgoing(id=f"order-{number:04d}", body=body) for number, body in enumerate(bodies, 1)
-        ]
+        messages = [_outgoing(number, order) for number, order in enumerate(orders, 1)]
         await engine.publish(lane, messages)
         yield lane
     finally:
@@ -85,6 +92,7 @@ class _Notebook:
     def __init__(self) -> None:
         self.recorder = Recorder()
         self.life: Life = self.recorder.begin_life()
+        self.given_back = 0
 
     def event(
         self,
@@ -95,6 +103,7 @@ class _Notebook:
         attempt: int = 0,
         detail: str = "",
     ) -> None:
+        self.given_back += kind is Kind.REQUEUE
         line = [str(kind), message, key, delivery, attempt, detail]
         self.recorder.from_subject(time.monotonic(), self.life, line)
 
@@ -183,7 +192,8 @@ class _Watch:
             return self._still() and self.samples[-1][1] > 0
         count = self._notes.recorder.count
         idle = count("started") >= self._published and not self._book.busy
-        return bool(count("settled") >= self._published) or (idle and self._still())
+        done = count("settled") - self._notes.given_back  # those come again
+        return bool(done >= self._published) or (idle and self._still())
 
     def _still(self) -> bool:
         """Whether the number in hand has not changed for a while."""
