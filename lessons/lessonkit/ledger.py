@@ -3,70 +3,71 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
-import asyncpg
-
+from autograder.storage import Database, Transaction
+from autograder.storage.postgres import open_postgres
 from lessonkit.broker import store
 
-_CONNECTIONS = 4
-_TABLES = """
-drop table if exists bookings, accounts;
-create table accounts (id text primary key, balance integer not null default 0 {rule});
-create table bookings (
-    number integer generated always as identity primary key,
-    account text not null references accounts, what text not null,
-    amount integer not null, balance integer not null
-);
-"""
+_TABLES = (
+    "drop table if exists bookings, accounts",
+    "create table accounts (id text primary key, balance integer not null default 0 {rule})",
+    """create table bookings (
+        number integer generated always as identity primary key,
+        account text not null references accounts, what text not null,
+        amount integer not null, balance integer not null
+    )""",
+)
+_STATEMENT = "select what, amount, balance from bookings where account = :account order by number"
+_BELOW_ZERO = "select count(distinct account) as found from bookings where balance < 0"
 
 
 class Ledger:
-    """A pool of connections to the ledger. The SQL that matters stands in the lesson."""
+    """The ledger's tables in a database. The SQL that matters stands in the lesson."""
 
-    def __init__(self, connections: Any) -> None:
-        self._connections = connections
+    def __init__(self, database: Database, connections: AsyncExitStack) -> None:
+        self._database = database
+        self._connections = connections  # open for as long as somebody has the ledger
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Any]:
-        """A connection in a transaction: committed at the end of the block, undone if it raises."""
-        async with self._connections.acquire() as sql, sql.transaction():
-            yield sql
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """Statements that happen together or not at all: see `autograder.storage`."""
+        return self._database.transaction()
 
     async def open(self, *accounts: str, rule: str = "") -> None:
         """New tables with these accounts, nothing on any; `rule` is a constraint on the balance."""
-        async with self.transaction() as sql:
-            await sql.execute(_TABLES.format(rule=rule))
-            await sql.executemany(
-                "insert into accounts (id) values ($1)", [(each,) for each in accounts]
-            )
+        async with self.transaction() as tx:
+            for each in _TABLES:
+                await tx.execute(each.format(rule=rule))
+            for account in accounts:
+                await tx.execute("insert into accounts (id) values (:account)", account=account)
 
     async def statement(self, account: str) -> str:
         """The account's bookings in the order in which they were made, as text."""
-        async with self.transaction() as sql:
-            rows = await sql.fetch(
-                "select what, amount, balance from bookings where account = $1 order by number",
-                account,
-            )
+        rows = await self._database.fetch_all(_STATEMENT, account=account)
         lines = [f"{'booked':<12}{'amount':>8}{'balance':>12}"]
         lines += [f"{row['what']:<12}{row['amount']:>+8,}{row['balance']:>12,}" for row in rows]
         return "\n".join(lines)
 
+    async def balances(self, account: str) -> list[int]:
+        """The account's balance after each booking."""
+        rows = await self._database.fetch_all(_STATEMENT, account=account)
+        return [int(row["balance"]) for row in rows]
+
     async def below_zero(self) -> int:
         """How many accounts have been below zero after some booking."""
-        async with self.transaction() as sql:
-            count: int = await sql.fetchval(
-                "select count(distinct account) from bookings where balance < 0"
-            )
-        return count
+        row = await self._database.fetch_one(_BELOW_ZERO)
+        return int(row["found"]) if row else 0
+
+    async def close(self) -> None:
+        """Close the connections. A lesson leaves that to the end of its kernel."""
+        await self._connections.aclose()
 
 
 async def open_ledger(*accounts: str) -> Ledger:
     """A ledger with these accounts. Starts the database server if no cell has."""
     server = await asyncio.to_thread(store)
-    pool = await asyncpg.create_pool(server.url, min_size=_CONNECTIONS, max_size=_CONNECTIONS)
-    ledger = Ledger(pool)
+    connections = AsyncExitStack()
+    database = await connections.enter_async_context(open_postgres(server.url))
+    ledger = Ledger(database, connections)
     await ledger.open(*accounts)
     return ledger

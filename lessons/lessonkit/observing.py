@@ -92,7 +92,6 @@ class _Notebook:
     def __init__(self) -> None:
         self.recorder = Recorder()
         self.life: Life = self.recorder.begin_life()
-        self.given_back = 0
 
     def event(
         self,
@@ -103,7 +102,6 @@ class _Notebook:
         attempt: int = 0,
         detail: str = "",
     ) -> None:
-        self.given_back += kind is Kind.REQUEUE
         line = [str(kind), message, key, delivery, attempt, detail]
         self.recorder.from_subject(time.monotonic(), self.life, line)
 
@@ -192,8 +190,7 @@ class _Watch:
             return self._still() and self.samples[-1][1] > 0
         count = self._notes.recorder.count
         idle = count("started") >= self._published and not self._book.busy
-        done = count("settled") - self._notes.given_back  # those come again
-        return bool(done >= self._published) or (idle and self._still())
+        return bool(count("settled") >= self._published) or (idle and self._still())
 
     def _still(self) -> bool:
         """Whether the number in hand has not changed for a while."""

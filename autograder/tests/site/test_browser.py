@@ -14,6 +14,7 @@ LESSON = "lessons/concurrency/worker_pool.html"
 LOOKED_AT = [
     "index.html",
     LESSON,
+    "lessons/concurrency/keyed_pool.html",
     "learn/reading_a_report.html",
     "learn/start.html",
     "reference/commands.html",

@@ -1,17 +1,21 @@
-"""What lessons stand on: the stand-in database, the figures of a run, pictures for both palettes."""
+"""What lessons stand on: a database, a ledger, the figures of a run, pictures for both palettes."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("IPython", reason="the site's tools are the group `docs`")
 
+from autograder.brokers import acquire
 from autograder.model import Event, History, Kind
 from autograder.report import svg
+from autograder.storage import DatabaseError
 
 LESSONS = Path(__file__).parents[3] / "lessons"
 
@@ -41,6 +45,86 @@ async def test_a_database_serves_so_many_at_a_time_and_then_has_no_more_patience
     await asyncio.gather(*served, return_exceptions=True)
     database.query_s = 0
     await database.query()  # connections come back however a query ends
+
+
+@pytest.fixture
+def ledger_server(monkeypatch):
+    with acquire("postgres") as server:
+        kit = importlib.import_module("lessonkit.ledger")
+        monkeypatch.setattr(kit, "store", lambda: server)
+        yield kit
+
+
+@pytest.mark.postgres
+async def test_a_ledger_tells_every_balance_there_was(ledger_server):
+    ledger = await ledger_server.open_ledger("anna", "boris")
+    try:
+        for account, what, amount in (
+            ("anna", "purchase", -8_000),
+            ("boris", "deposit", 5),
+            ("anna", "deposit", 10_000),
+        ):
+            await booked(ledger, account, what, amount)
+        assert (await ledger.statement("anna")).splitlines() == [
+            "booked        amount     balance",
+            "purchase      -8,000      -8,000",
+            "deposit      +10,000       2,000",
+        ]
+        assert await ledger.balances("anna") == [-8_000, 2_000]
+        assert await ledger.below_zero() == 1  # account, though it ended well
+        await ledger.open("anna", rule="check (balance >= 0)")
+        assert await ledger.balances("anna") == []
+        with pytest.raises(DatabaseError, match="check constraint"):
+            await booked(ledger, "anna", "purchase", -1)
+        assert await ledger.below_zero() == 0
+    finally:
+        await ledger.close()
+
+
+async def booked(ledger, account, what, amount):
+    async with ledger.transaction() as tx:
+        row = await tx.fetch_one(
+            "update accounts set balance = balance + :amount where id = :id returning balance",
+            id=account, amount=amount,
+        )  # fmt: skip
+        await tx.execute(
+            "insert into bookings (account, what, amount, balance)"
+            " values (:account, :what, :amount, :balance)",
+            account=account, what=what, amount=amount, **row,
+        )  # fmt: skip
+
+
+def test_an_order_is_published_under_its_account():
+    kit = importlib.import_module("lessonkit.observing")
+    sent = kit._outgoing(7, kit.Order("anna", "deposit", 10_000, takes_ms=400))
+    assert (sent.id, sent.key) == ("anna-deposit", "anna")
+    assert json.loads(sent.body) == {"what": "deposit", "amount": 10_000, "takes_ms": 400}
+    plain = kit._outgoing(7, b"invoice")
+    assert (plain.id, plain.key, plain.body) == ("order-0007", "", b"invoice")
+
+
+async def test_what_was_given_back_is_not_done():
+    kit = importlib.import_module("lessonkit.observing")
+    watch = kit._Watch(None, 1, recording=True)
+    watch.samples = [(0.0, 1, 1)]
+    for kind in (Kind.TAKEN, Kind.STARTED, Kind.FAILED, Kind.REQUEUE, Kind.SETTLED):
+        watch._notes.event(kind, "anna-deposit", "anna", 1, 1)
+    assert not watch._over()
+    for kind in (Kind.TAKEN, Kind.STARTED, Kind.FINISHED, Kind.ACK, Kind.SETTLED):
+        watch._notes.event(kind, "anna-deposit", "anna", 2, 2)
+    assert watch._over()
+
+
+@pytest.mark.parametrize("store", [None, SimpleNamespace(version="16.14", provider="embedded")])
+def test_a_page_names_the_database_it_was_executed_with(monkeypatch, store):
+    kit = importlib.import_module("lessonkit.stamp")
+    told = {}
+    monkeypatch.setattr(kit, "facts", told.update)
+    monkeypatch.setattr(kit, "server", lambda: SimpleNamespace(version="2.15.1", provider="warm"))
+    monkeypatch.setattr(kit, "store_in_use", lambda: store)
+    kit.show()
+    wanted = "NATS 2.15.1 (warm)" + (", PostgreSQL 16.14 (embedded)" if store else "")
+    assert told["broker"] == wanted
 
 
 def history(*kinds):
