@@ -56,7 +56,10 @@ def timeline(
     else:
         wanted = [at for at, each in enumerate(history.events) if each.message in set(messages)]
         shown = {*wanted[:rows], len(history.events) - 1}  # what is still open at the end shows it
-        layout = lay_out(history.events, show=shown)
+        events = history.events
+        if len({events[at].key for at in wanted}) == 1:  # it goes without saying
+            events = tuple(replace(each, key="") for each in events)
+        layout = lay_out(events, show=shown)
         # all of it is what there is to see, so nothing stands out and nothing stands back
         layout = replace(layout, rows=tuple(replace(row, witness=True) for row in layout.rows))
     if layout is None:

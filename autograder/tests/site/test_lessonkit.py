@@ -170,6 +170,19 @@ def test_a_timeline_has_words_and_reaches_to_the_end(shown):
     assert 'class="band"' not in figure.data
 
 
+@pytest.mark.parametrize(("keys", "said"), [(["anna", "anna"], False), (["anna", "boris"], True)])
+def test_a_timeline_names_keys_where_there_are_several(shown, keys, said):
+    kit = importlib.import_module("lessonkit.pictures")
+    names = [f"{key}-{number}" for number, key in enumerate((*keys, keys[0]))]
+    events = tuple(
+        Event(at * 0.1, Kind.TAKEN, message=name, key=key, delivery=at + 1)
+        for at, (name, key) in enumerate(zip(names, (*keys, keys[0]), strict=True))
+    )
+    kit.timeline(History(events, workers=3), names, caption="Three orders.")
+    (figure,) = shown
+    assert ("key anna" in figure.data) is said
+
+
 def test_a_plot_wears_the_colours_of_the_page(shown):
     pytest.importorskip("matplotlib")
     kit = importlib.import_module("lessonkit.pictures")
