@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -271,12 +271,17 @@ class Subject:
 
     async def order(self, do: str, **details: Any) -> None:
         """Give the host an order and wait until it is carried out, or the subject is gone."""
-        self._orders += 1
-        answer = self._loop.create_future()
-        self._answers[self._orders] = answer
-        line = wire.encode({"do": do, "number": self._orders, **details})
+        await self.orders([(do, details)])
+
+    async def orders(self, orders: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Give orders that are carried out one after the other; returns when the last one is."""
+        lines: list[bytes] = []
+        for do, details in orders:
+            self._orders += 1
+            lines.append(wire.encode({"do": do, "number": self._orders, **details}))
+        answer = self._answers[self._orders] = self._loop.create_future()
         with suppress(OSError):
-            await self._loop.sock_sendall(self._events, line)
+            await self._loop.sock_sendall(self._events, b"".join(lines))
             await asyncio.wait({answer, self.gone}, return_when=asyncio.FIRST_COMPLETED)
 
     async def end(self) -> None:
@@ -303,15 +308,15 @@ class Subject:
         self._event_bytes += data
         self._event_size += len(data)
         if self._event_size > MOST_EVENT_BYTES:
-            self._refuse(f"more than {MOST_EVENT_BYTES >> 20} MiB of events")
+            self.refuse(f"more than {MOST_EVENT_BYTES >> 20} MiB of events")
             return
         try:
             for line in wire.decode_all(wire.split(self._event_bytes)):
                 self._event_line(now, line)
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            self._refuse(str(error))
+            self.refuse(str(error))
         if len(self._event_bytes) > wire.LONGEST_LINE:
-            self._refuse("an endless line")
+            self.refuse("an endless line")
 
     def _event_line(self, now: float, line: list[Any]) -> None:
         if line[0] == wire.DONE:
@@ -321,7 +326,7 @@ class Subject:
         else:
             self._on_line(now, line)
 
-    def _refuse(self, what: str) -> None:
+    def refuse(self, what: str) -> None:
         """Something that is not ours came over the host's channel: nothing more is believed."""
         self.garbage = what[:80]
         self._event_bytes.clear()

@@ -8,8 +8,10 @@ being carried out: see `autograder.sim.world`. A child serves one exam after the
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +22,7 @@ from autograder.exam.process import exit_text
 from autograder.exam.recorder import Life, Recorder
 from autograder.exam.run import Match, Run, Setup, gate_rule, match_text
 from autograder.exam.scenario import ScenarioOver
-from autograder.exam.simulated_child import NAME, Child, ChildGoneError
+from autograder.exam.simulated_child import NAME, Asked, Child, ChildGoneError
 from autograder.exam.waiting import check_names, detail_of
 from autograder.model import BrokerState, Call, GraderError, Kind, Wait
 from autograder.sim.schedule import Schedule
@@ -28,6 +30,9 @@ from autograder.sim.world import CUT
 
 CUT_AFTER_S = (None, None, 0.0, 0.0005, 0.003, 0.02)
 """Seconds after which a connection breaks by itself while a scenario waits, where it bears that."""
+
+_AWAITED = frozenset({"until", "state", "kill", "close", "cut", "pause", "resume"})
+"""Orders after which a scenario may look at how things stand."""
 
 _OF_MESSAGES = ("taken", "started", "finished", "settled")
 
@@ -83,16 +88,42 @@ class SimExam(Exam):
         return SimRun(self, setup)
 
 
+class Notebook(Recorder):
+    """A recorder that knows of orders on their way: what is noted meanwhile happens after them."""
+
+    def __init__(self, clock: Callable[[], float], queue: deque[Asked]) -> None:
+        super().__init__(clock)
+        self._queue = queue
+
+    def note(self, kind: Kind, detail: str = "", *, message: str = "", key: str = "") -> None:
+        """Record it once all orders so far are carried out."""
+        noting = partial(self.note_now, kind, detail, message=message, key=key)
+        if self._queue:
+            self._queue[-1].notes.append(noting)
+        else:
+            noting()
+
+    def note_now(self, kind: Kind, detail: str = "", *, message: str = "", key: str = "") -> None:
+        """Record what the world itself tells."""
+        super().note(kind, detail, message=message, key=key)
+
+
 class SimRun(Run):
-    """A run in a simulated world."""
+    """A run in a simulated world.
+
+    Nothing moves between two orders, so they need not go there one by one: those whose answer says
+    nothing wait for the next one that a scenario looks at.
+    """
 
     _exam: SimExam
+    recorder: Notebook
 
     def __init__(self, exam: SimExam, setup: Setup) -> None:
         super().__init__(exam, setup)
         self._now = 0.0
         self._chance = exam.schedule.chance("trouble")
-        self.recorder = Recorder(lambda: self._now)
+        self._queue: deque[Asked] = deque()  # orders, first come, first carried out
+        self.recorder = Notebook(lambda: self._now, self._queue)
         self._keys: dict[str, str] = {}
         self._life: Life | None = None
         self._world_is_gone = False  # with its child: there is nothing left to ask
@@ -110,13 +141,9 @@ class SimRun(Run):
             trouble=how.trouble,
             prefetch=self._setup.prefetch,
         )
-        try:
-            if self._setup.letters:
-                await self.put_letters(self._setup.letters)
-            await self.restart()
-        except ScenarioOver:  # gone or blocked while it was imported: the history says so
-            self._exam.record(self, self.recorder.events, BrokerState(), truncated=False)
-            raise
+        if self._setup.letters:
+            await self.put_letters(self._setup.letters)
+        await self.restart()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -126,10 +153,12 @@ class SimRun(Run):
         life = self.recorder.life
         if not self._world_is_gone:
             try:
+                if self._queue:
+                    await self._carry_out()
                 await self._let_it_close()
                 events = self.recorder.events
                 if not life.gone:
-                    await self._do("kill")
+                    self._queue.append(Asked("kill", {}))
                 state, found = await self._last_look()
                 events += found
             except ScenarioOver:
@@ -160,7 +189,7 @@ class SimRun(Run):
         self._paused = False
         await self._do(
             "spawn",
-            orders=self._gates,
+            orders=list(self._gates),
             stop_first=self._setup.stop_first,
             call=asdict(self._setup.call),
             options=dict(self._setup.options),
@@ -170,16 +199,31 @@ class SimRun(Run):
     # --- orders
 
     async def _do(self, do: str, **details: Any) -> Any:
-        """One order to the world. What cannot be answered ends the scenario, and the history says why."""
+        """One order to the world. It goes there with the next one whose answer is waited for."""
+        self._queue.append(Asked(do, details))
+        return await self._carry_out() if do in _AWAITED else None
+
+    async def _carry_out(self) -> Any:
+        """All orders so far; the last one's answer.
+
+        What cannot be answered ends the scenario, and the history says why.
+        """
         try:
-            now, answer, refused = await self._exam.child.order(do, **details)
+            answer, refused = await self._exam.child.carry_out(tuple(self._queue))
         except ChildGoneError as gone:
-            self._gone(gone, details.get("conditions", {"answered": 1}))
+            unanswered = self._queue[0].details
+            self._queue.clear()
+            self._gone(gone, unanswered.get("conditions", {"answered": 1}))
             raise ScenarioOver(str(gone)) from None
-        self._now = max(self._now, now)
         if refused:
             raise NotSimulatedError(refused)
         return answer
+
+    def on_answer(self, at: float) -> None:
+        """The first of the orders was carried out: what was noted after it takes its place."""
+        self._now = max(self._now, at)
+        for note in self._queue.popleft().notes:
+            note()
 
     def _gone(self, gone: ChildGoneError, conditions: dict[str, int | bool]) -> None:
         """The child was blocked, or is gone: note what a real run would have noted."""
@@ -202,11 +246,12 @@ class SimRun(Run):
         self._now = max(self._now, float(at))
         life = self.recorder.life
         if kind == Kind.FAULT and detail == CUT:
-            self._fault(CUT)
+            self.recorder.note_now(Kind.FAULT, CUT)
         elif kind == Kind.CONFIRMED:
-            self.recorder.note(Kind.CONFIRMED, message=message, key=self._keys.get(message, ""))
+            key = self._keys.get(message, "")
+            self.recorder.note_now(Kind.CONFIRMED, message=message, key=key)
         elif kind == Kind.EXITED:
-            self.recorder.note(Kind.EXITED, detail)
+            self.recorder.note_now(Kind.EXITED, detail)
             self.recorder.end_life(life)
         else:
             self.recorder.from_subject(

@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,15 +30,29 @@ CPU_S = 600
 """Processor time of one child, which serves hundreds of exams."""
 
 
+@dataclass
+class Asked:
+    """One order to the world, and what is noted once it is carried out."""
+
+    do: str
+    details: dict[str, Any]
+    notes: list[Callable[[], None]] = field(default_factory=list)
+
+
 class Listener(Protocol):
     """A run, as far as its child speaks to it."""
 
-    recorder: Recorder
+    @property
+    def recorder(self) -> Recorder:
+        """What keeps its events."""
 
     def on_event(
         self, at: float, kind: str, message: str, key: str, delivery: int, attempt: int, detail: str
     ) -> None:
         """One event of the world's."""
+
+    def on_answer(self, at: float) -> None:
+        """The next of the orders was carried out, and this is the time now."""
 
 
 class Child:
@@ -46,7 +63,9 @@ class Child:
         self._submission = submission
         self._subject: Subject | None = None
         self._run: Listener | None = None
+        self._asked: deque[Asked] = deque()  # and not answered yet
         self._answer: Any = None
+        self._heard_at = 0.0
 
     @property
     def printed(self) -> str:
@@ -67,40 +86,53 @@ class Child:
     def _on_line(self, _: float, line: list[Any]) -> None:
         run = self._run
         if line[0] == child.ANSWER:
-            self._answer = line[1:]
+            self._hear(line[1:])
         elif run is not None and line[0] == child.EVENTS:
             for event in line[1]:
                 run.on_event(*event)
         elif run is not None and line[0] == wire.BEAT:
             run.recorder.heartbeat(0.0, line[1:])
 
-    async def order(self, do: str, **details: Any) -> tuple[float, Any, str]:
-        """Have one order carried out: the time it is then, the answer, and what was refused.
+    async def carry_out(self, orders: Sequence[Asked]) -> tuple[Any, str]:
+        """Have orders carried out, one after the other: the last one's answer, and what was refused.
 
-        Raises `ChildGoneError` when the process does not live to answer, or is blocked: then it is
-        killed, and the next order goes to a new one.
+        The listener hears of each answer as it comes. Raises `ChildGoneError` when the process does
+        not live to give them all, or is blocked: then it is killed, and the next orders go to a new one.
         """
-        subject, self._answer = self._started(), None
-        waiting = asyncio.ensure_future(subject.order(do, **details))
-        began = time.monotonic()
+        subject = self._started()
+        self._asked, self._answer = deque(orders), None
+        self._heard_at = time.monotonic()
+        waiting = asyncio.ensure_future(
+            subject.orders([(each.do, each.details) for each in orders])
+        )
         try:
             while not waiting.done():
                 await asyncio.wait({waiting}, timeout=0.5)
-                if time.monotonic() - began > SILENT_S and not waiting.done():
+                if time.monotonic() - self._heard_at > SILENT_S and not waiting.done():
                     await self.end()
                     raise ChildGoneError(subject, blocked=True)
         finally:
             waiting.cancel()
-        if self._answer is None:
-            await asyncio.wait({subject.gone}, timeout=SILENT_S)
+        if self._asked:
+            if not subject.garbage:
+                await asyncio.wait({subject.gone}, timeout=SILENT_S)
             await self.end()
             raise ChildGoneError(subject, blocked=False)
-        if not _is_answer(do, self._answer):  # whoever speaks for the child is not ours
-            subject.garbage = f"{do}: {self._answer!r}"[:80]
-            await self.end()
-            raise ChildGoneError(subject, blocked=False)
-        now, answer, refused = self._answer
-        return float(now), answer, str(refused)
+        _, answer, refused = self._answer
+        return answer, str(refused)
+
+    def _hear(self, said: list[Any]) -> None:
+        """One answer. What cannot be one comes from somebody who speaks for the child."""
+        subject, run = self._subject, self._run
+        if subject is None or run is None or subject.garbage:
+            return
+        if not self._asked or not _is_answer(self._asked[0].do, said):
+            subject.refuse(f"no answer: {said!r}")
+            return
+        self._heard_at = time.monotonic()
+        self._asked.popleft()
+        self._answer = said
+        run.on_answer(float(said[0]))
 
     async def end(self) -> None:
         """Kill the process, if there is one."""
@@ -114,6 +146,8 @@ def _is_answer(do: str, said: list[Any]) -> bool:
     if len(said) != 3 or type(said[0]) not in {int, float} or not math.isfinite(said[0]):
         return False
     answer = said[1]
+    if said[2] and answer is None:  # something was refused: nothing was done after that
+        return True
     if do == "until":
         return answer in set(Wait)
     if do == "state":

@@ -36,6 +36,8 @@ def main(channel: socket.socket, job: dict[str, Any]) -> int:
                 schedule = Schedule(order["seed"], order["manner"], order["pace"], order["trouble"])
                 world = World(job | {"prefetch": order["prefetch"]}, schedule, walls)
                 answer = None
+            elif world is not None and world.refused:  # whatever follows is of no use any more
+                answer = None
             elif world is None:
                 raise RuntimeError(f"no world to {order['do']} in")
             else:
