@@ -31,8 +31,10 @@ from autograder.sim.world import CUT
 CUT_AFTER_S = (None, None, 0.0, 0.0005, 0.003, 0.02)
 """Seconds after which a connection breaks by itself while a scenario waits, where it bears that."""
 
-_AWAITED = frozenset({"until", "state", "kill", "close", "cut", "pause", "resume"})
-"""Orders after which a scenario may look at how things stand."""
+_LATER = frozenset(
+    {"open", "spawn", "react", "publish", "order", "called", "stop", "cancel", "end_source"}
+)
+"""Orders that may wait for the next one: no scenario looks at how things stand after them."""
 
 _OF_MESSAGES = ("taken", "started", "finished", "settled")
 
@@ -201,7 +203,7 @@ class SimRun(Run):
     async def _do(self, do: str, **details: Any) -> Any:
         """One order to the world. It goes there with the next one whose answer is waited for."""
         self._queue.append(Asked(do, details))
-        return await self._carry_out() if do in _AWAITED else None
+        return None if do in _LATER else await self._carry_out()
 
     async def _carry_out(self) -> Any:
         """All orders so far; the last one's answer.
