@@ -261,6 +261,7 @@ def _exercise(name: str, folder: Path, solution_folder: Path, table: _Table) -> 
         folder=folder,
         solution_folder=solution_folder,
         calls=calls,
+        tables=_tables(folder),
     )
 
 
@@ -287,6 +288,14 @@ def _calls(table: _Table) -> tuple[Call, ...]:
             f"`calls` is {calls!r}, but must say for each function what it is given: "
             '`run = "source, handle, *, workers, stop"`.'
         ) from None
+
+
+def _tables(folder: Path) -> str:
+    """What the database of an exercise holds when a run begins; empty for one without a database."""
+    try:
+        return (folder / "tables.sql").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
 
 
 def _points(table: _Table) -> dict[str, int]:

@@ -60,6 +60,8 @@ class Kind(StrEnum):
     LETTER_PUT = "letter put"  # the examiner put a letter there; detail: see `Content`
     LETTER_FOUND = "letter found"  # at the end of the run the examiner found it there
     MESSAGE_FOUND = "message found"  # and this one in the queue, waiting
+    # the student's database
+    COMMITTED = "committed"  # a transaction's block ended without an exception
 
     # the student's consumer as a whole
     STOP_SET = "stop set"  # the stop event was set; detail: `BY_THE_MODULE` if nobody had asked
@@ -73,6 +75,8 @@ class Kind(StrEnum):
     RELEASED = "released"  # a gate was opened; detail: what was released
     WEIGHED = "weighed"  # the subject was looked through; detail: "3 of 150 keys" still held
     BREAK = "break"  # the subject stands still at a labelled point; detail: "finished 10"
+    COUNTED = "effects counted"  # the examiner looks into the database; an `EFFECT` for each new row follows
+    EFFECT = "effect"  # one row that the work has left there, of this message; detail: what it says
     EXPECTED = "expected"  # a condition the scenario waited for; detail: see `Wait`
 
 
@@ -307,6 +311,7 @@ class Exercise:
     folder: Path  # exercises/NN_unit/NN_slug
     solution_folder: Path  # solutions/NN_unit/NN_slug; absent in the student edition
     calls: tuple[Call, ...] = ()  # of functions that are not called as the pools are
+    tables: str = ""  # SQL of tables.sql: what the exercise's database holds when a run begins
 
     def call(self, function: str = "") -> Call:
         """How one of its functions is called; the entry, if none is named. Raises `KeyError`."""

@@ -30,6 +30,7 @@ from autograder.exam import (
 from autograder.exam.engines import open_engine
 from autograder.exam.simulated import NotSimulatedError, SimExam
 from autograder.exam.simulated_child import NAME, Child
+from autograder.exam.stores import Stores, of_exercise
 from autograder.grading import verdicts
 from autograder.model import AckademyError, Exercise, GraderError, Result, Status
 from autograder.report.commands import typed
@@ -140,10 +141,17 @@ async def exam(
     named = {"test": request.node.originalname, "exercise": exercise.path}
     if request.param == NAME:
         child = Child(bench.zygote("memory"), submission)
-        yield SimExam(child=child, call=exercise.call, schedule=Schedule.of(seed), **named)
+        yield SimExam(
+            child=child,
+            call=exercise.call,
+            schedule=Schedule.of(seed),
+            tables=exercise.tables,
+            **named,
+        )
         await child.end()
         return
     server = bench.server(request.param)
+    stores = Stores({each: bench.server(each) for each in of_exercise(exercise)}, exercise.tables)
     engine = await open_engine(server.engine, server.url)
     try:
         yield Exam(
@@ -152,6 +160,7 @@ async def exam(
             submission=submission,
             call=exercise.call,
             seed=seed,
+            stores=stores,
             **named,
         )
     finally:

@@ -49,6 +49,8 @@ def check_files(exercise: Exercise) -> Iterator[Finding]:
     """The mirrored folders are complete and hold nothing else."""
     module = f"{exercise.module}.py"
     given = {"README.md", "exercise.toml", "hints.md", "test_visible.py", module}
+    if exercise.tables:
+        given.add("tables.sql")
     withheld = {"NOTES.md", "test_hidden.py", module, "mutants/*.patch", "variants/*.py"}
     yield from _compare("exercises", exercise.folder, given)
     yield from _compare("solutions", exercise.solution_folder, withheld)

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autograder.exam.engines import PATIENCE_S, Engine
-from autograder.exam.orders import Order, make_orders
+from autograder.exam.orders import Order, altered, make_orders
 from autograder.exam.process import Subject, Zygote
 from autograder.exam.run import Run, Setup
+from autograder.exam.stores import Stores
 from autograder.model import BrokerState, Call, Event, GraderError, History
 from autograder.subject.work import Work
 
 T = TypeVar("T")
+NO_STORES = Stores()
 
 
 class Exam:
@@ -34,8 +36,10 @@ class Exam:
         seed: int,
         test: str = "",
         exercise: str = "",
+        stores: Stores = NO_STORES,
     ) -> None:
         self.engine = engine
+        self.stores = stores
         self.zygote = zygote
         self._call = call
         self.seed = seed
@@ -75,6 +79,10 @@ class Exam:
         if body is not None:
             orders = [replace(each, body=body) for each in orders]
         return [replace(each, headers=headers) for each in orders] if headers else orders
+
+    def altered(self, orders: Sequence[Order]) -> list[Order]:
+        """Other messages under the same ids: each with another amount, as no producer should send."""
+        return [altered(order, self.random) for order in orders]
 
     def _nonce(self) -> str:
         """What makes an id unguessable."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from autograder.exam.engines import Outgoing
 from autograder.subject.work import Work
@@ -25,6 +25,13 @@ class Order:
     def outgoing(self) -> Outgoing:
         """The order as it is published."""
         return Outgoing(id=self.id, key=self.key, body=self.body, headers=self.headers)
+
+
+def altered(order: Order, randomness: random.Random) -> Order:
+    """The same id and key, and another amount."""
+    told = json.loads(order.body)
+    told["amount"] += randomness.randrange(1, 10_000)
+    return replace(order, body=json.dumps(told).encode())
 
 
 def make_orders(

@@ -43,6 +43,7 @@ class Job:
     dead_letters: Lane | None = None
     names: bool = False  # whether it may have to look up the broker's name
     stop_first: bool = False
+    stores: Mapping[str, Any] = field(default_factory=dict)  # addresses of `db` and `lease`
     orders: tuple[dict[str, Any], ...] = ()  # gates and break points that hold from the start
     memory_bytes: int = 2 << 30
     cpu_s: int = 120
@@ -112,8 +113,17 @@ def _remove(folder: Path) -> None:
 class Zygote:
     """The warm process of one engine. Use it as a context manager; it serves many runs."""
 
-    def __init__(self, engine: str, *, isolation_kind: str, hash_seed: int = 0) -> None:
+    def __init__(
+        self,
+        engine: str,
+        *,
+        isolation_kind: str,
+        hash_seed: int = 0,
+        also: Sequence[str] = (),
+    ) -> None:
+        """`also`: modules that its subjects will need besides their broker's adapter."""
         self.engine = engine
+        self._also = also
         self.isolation = isolation_kind
         self._hash_seed = hash_seed
         self._others: dict[int, Zygote] = {}  # by hash seed: a process has one for life
@@ -139,7 +149,7 @@ class Zygote:
         # as isolated as -I, which would not listen to the line above
         command = (sys.executable, "-s", "-P", "-m", "autograder.subject.zygote")
         self._process = subprocess.Popen(
-            (*command, str(theirs.fileno()), self.engine),
+            (*command, str(theirs.fileno()), self.engine, *self._also),
             pass_fds=(theirs.fileno(),),
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -190,7 +200,9 @@ class Zygote:
         if hash_seed == self._hash_seed:
             return self
         if hash_seed not in self._others:
-            other = Zygote(self.engine, isolation_kind=self.isolation, hash_seed=hash_seed)
+            other = Zygote(
+                self.engine, isolation_kind=self.isolation, hash_seed=hash_seed, also=self._also
+            )
             self._others[hash_seed] = other.__enter__()
         return self._others[hash_seed]
 

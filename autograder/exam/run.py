@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,10 +19,12 @@ from autograder.exam.process import Job, Subject, exit_text
 from autograder.exam.proxy import FaultProxy
 from autograder.exam.recorder import Life, Recorder
 from autograder.exam.scenario import ScenarioOver
+from autograder.exam.stores import STORES, Effect
 from autograder.exam.waiting import wait_for_answer, wait_for_life, wait_until
 from autograder.messaging.adapter import Lane
 from autograder.model import BrokerState, Call, Content, Event, GraderError, Kind, Wait
 from autograder.subject import host, reporter, wire
+from autograder.subject.effects import amount_of
 
 if TYPE_CHECKING:
     from autograder.exam.exam import Exam
@@ -30,7 +33,7 @@ CLOSING_S = 10  # more than any adapter needs to close
 Match = Order | Sequence[Order] | None
 
 
-PROVIDED = frozenset({"source", "handle", "stop", "dead_letters", "publish"})
+PROVIDED = frozenset({"source", "handle", "stop", "dead_letters", "publish", *STORES})
 """What the host gives a function; everything else that it is given is an option of the run."""
 
 
@@ -64,6 +67,11 @@ class Setup:
         """Whether the function is given a way to publish."""
         return "publish" in self.call.names
 
+    @property
+    def has_effects(self) -> bool:
+        """Whether what the work has done lies in a database."""
+        return "db" in self.call.names
+
     def check(self) -> None:
         """Raise `GraderError` unless the options are those that the function takes."""
         wanted = set(self.call.names) - PROVIDED
@@ -87,6 +95,8 @@ class Run:
         self._subject: Subject | None = None
         self._gates: list[dict[str, Any]] = []
         self._paused = False
+        self._stores = exam.stores.open(setup.call) if exam.engine.name != "sim" else None
+        self._effects: Counter[Effect] = Counter()
         self.recorder = Recorder()
 
     # --- life cycle -------------------------------------------------------------------------
@@ -102,6 +112,8 @@ class Run:
                 self._letters_proxy = await self._new_proxy()
         if self._setup.letters:
             await self.put_letters(self._setup.letters)
+        if self._stores is not None:
+            await self._exam.of_broker(self._stores.prepare())
         await self.restart()
         return self
 
@@ -126,6 +138,8 @@ class Run:
         finally:
             for proxy in self._proxies:
                 await proxy.close()
+            if self._stores is not None:
+                await self._exam.of_broker(self._stores.drop())
             for lane in self._lanes:
                 with suppress(GraderError):  # the names are unguessable: a left-over hurts nobody
                     await self._exam.of_broker(self._exam.engine.drop_lane(lane))
@@ -135,11 +149,15 @@ class Run:
         return [each for each in (self._letters, self._lane) if each is not None]
 
     async def _last_look(self) -> tuple[BrokerState, tuple[Event, ...]]:
-        """What the broker says at the end, and what lies among the dead letters, as events."""
+        """What the broker says at the end; as events, what lies in the database and among the dead letters."""
         state = await self.broker_state()
-        if not self._setup.dead_letters:
-            return state, ()
         before = len(self.recorder.events)
+        if self._setup.has_effects:
+            if self._stores is not None:
+                await self._exam.of_broker(self._stores.settle())
+            await self.count_effects()
+        if not self._setup.dead_letters:
+            return state, self.recorder.events[before:]
         found = await self._read_what_is_left()
         for kind, message in found:
             self._note_letter(kind, message)
@@ -196,10 +214,11 @@ class Run:
             lane=lane,
             options=self._setup.options,
             prefetch=self._setup.prefetch,
-            ports=proxied or (self._broker_address()[1],),
+            ports=(*(proxied or (self._broker_address()[1],)), *self._store_ports()),
             dead_letters=letters,
-            names=not _is_here(self._broker_address()[0]),
+            names=not all(map(_is_here, self._hosts())),
             stop_first=self._setup.stop_first,
+            stores=self._stores.job if self._stores else {},
             orders=tuple(self._gates),
         )
 
@@ -237,6 +256,13 @@ class Run:
             login, at, _ = parts.netloc.rpartition("@")
             url = parts._replace(netloc=f"{login}{at}{url}").geturl()
         return replace(lane, url=url)
+
+    def _store_ports(self) -> tuple[int, ...]:
+        return self._stores.ports if self._stores else ()
+
+    def _hosts(self) -> tuple[str, ...]:
+        stores = self._stores.hosts if self._stores else ()
+        return (self._broker_address()[0], *stores)
 
     def _broker_address(self) -> tuple[str, int]:
         from autograder.brokers.server import DEFAULT_PORTS, address  # noqa: PLC0415 - no simulated run has one, and its package is slow to import
@@ -307,8 +333,12 @@ class Run:
 
     def _note_publishing(self, order: Order) -> None:
         """What it says is noted where it is asked what became of it."""
-        content = Content.of(order.body, order.headers) if self._setup.dead_letters else ""
-        self.recorder.note(Kind.PUBLISHED, str(content), message=order.id, key=order.key)
+        content = ""
+        if self._setup.dead_letters:
+            content = str(Content.of(order.body, order.headers))
+        elif self._setup.has_effects:
+            content = f"amount {amount_of(order.body)}"
+        self.recorder.note(Kind.PUBLISHED, content, message=order.id, key=order.key)
 
     async def put_letters(self, orders: Sequence[Order]) -> None:
         """Put letters among the dead ones, as a consumer would have; the broker has confirmed them."""
@@ -322,6 +352,22 @@ class Run:
     def _note_letter(self, kind: Kind, letter: Outgoing) -> None:
         content = Content.of(letter.body, letter.headers)
         self.recorder.note(kind, str(content), message=letter.id, key=letter.key)
+
+    # --- effects ----------------------------------------------------------------------------
+
+    async def count_effects(self) -> None:
+        """Look into the database: an `EFFECT` for every row that was not there the last time.
+
+        Every run with a database ends with such a look, after its last process.
+        """
+        self.recorder.note(Kind.COUNTED)
+        found = Counter(await self._read_effects())
+        for effect in (found - self._effects).elements():
+            self.recorder.note(Kind.EFFECT, effect[1], message=effect[0])
+        self._effects = found
+
+    async def _read_effects(self) -> list[Effect]:
+        return await self._exam.of_broker(self._stores.effects()) if self._stores else []
 
     async def hold(self, match: Match = None, *, key: str | None = None) -> None:
         """Make handlers that start from now on wait, for these orders, this key, or all."""

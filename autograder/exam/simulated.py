@@ -23,6 +23,7 @@ from autograder.exam.recorder import Life, Recorder
 from autograder.exam.run import Match, Run, Setup, gate_rule, match_text
 from autograder.exam.scenario import ScenarioOver
 from autograder.exam.simulated_child import NAME, Asked, Child, ChildGoneError
+from autograder.exam.stores import Effect
 from autograder.exam.waiting import check_names, detail_of
 from autograder.model import BrokerState, Call, GraderError, Kind, Wait
 from autograder.sim.schedule import Schedule
@@ -62,6 +63,7 @@ class SimExam(Exam):
         schedule: Schedule,
         test: str = "",
         exercise: str = "",
+        tables: str = "",
         share: int = 1,
     ) -> None:
         """With a `share` of n, scenarios get one message of each n that they ask for."""
@@ -75,6 +77,7 @@ class SimExam(Exam):
             exercise=exercise,
         )
         self.child = child
+        self.tables = tables
         self.schedule = schedule
         self.share = share
         self._nonces = random.Random(f"nonce {exercise} {test} {schedule.seed}")  # noqa: S311 - repeatable
@@ -142,6 +145,7 @@ class SimRun(Run):
             pace=how.pace,
             trouble=how.trouble,
             prefetch=self._setup.prefetch,
+            tables=self._exam.tables,
         )
         if self._setup.letters:
             await self.put_letters(self._setup.letters)
@@ -288,6 +292,9 @@ class SimRun(Run):
             for where, name, key, body, headers in await self._do("read")
             if where in wanted
         ]
+
+    async def _read_effects(self) -> list[Effect]:
+        return [(name, detail) for name, detail in await self._do("effects")]
 
     def _troubled_by(self, what: str) -> bool:
         """Whether this goes wrong by itself here: the seed says so, and the scenario bears it."""

@@ -157,7 +157,13 @@ def _is_answer(do: str, said: list[Any]) -> bool:
         return isinstance(answer, list) and all(
             isinstance(each, list) and [type(part) for part in each] == shape for each in answer
         )
+    if do == "effects":
+        return isinstance(answer, list) and all(map(_is_effect, answer))
     return answer is None
+
+
+def _is_effect(row: Any) -> bool:
+    return isinstance(row, list) and [type(each) for each in row] == [str, str]
 
 
 class ChildGoneError(Exception):

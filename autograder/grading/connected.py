@@ -13,6 +13,7 @@ from pathlib import Path
 from autograder import brokers
 from autograder.brokers import Server
 from autograder.exam import Scenario, Zygote, isolation_here, load_scenarios
+from autograder.exam.stores import modules
 from autograder.grading import submission as submissions
 from autograder.grading import verdicts
 from autograder.grading.faults import machine_faults_are_ours, root_of
@@ -53,7 +54,9 @@ def grade_connected(
     ]
     collected = Collected()
     with machine_faults_are_ours(), ExitStack() as stack:
-        zygote = stack.enter_context(Zygote(engine, isolation_kind=isolation_here()))
+        zygote = stack.enter_context(
+            Zygote(engine, isolation_kind=isolation_here(), also=modules(exercise))
+        )
         if server is None:
             server = stack.enter_context(brokers.acquire(engine, provider))
         if problem is None:

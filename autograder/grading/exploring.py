@@ -132,6 +132,7 @@ class Exploring:
             schedule=schedule,
             test=scenario.name,
             exercise=self.exercise.path,
+            tables=self.exercise.tables,
             share=share,
         )
         try:

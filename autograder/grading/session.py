@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from autograder import brokers
 from autograder.brokers import Server
 from autograder.exam import Exam, Scenario, ScenarioOver, Zygote
 from autograder.exam.engines import Engine, open_engine
+from autograder.exam.stores import Stores, of_exercise
 from autograder.grading.verdicts import Judged, judge
 from autograder.model import Exercise, GraderError
 
@@ -24,6 +25,7 @@ class Session:
     server: Server
     engine: Engine
     zygote: Zygote
+    stores: Stores
 
     async def judged(self, scenario: Scenario, submission: Path, seed: int) -> Examined:
         """Run one scenario with one seed and judge its histories.
@@ -38,6 +40,7 @@ class Session:
             seed=seed,
             test=scenario.name,
             exercise=self.exercise.path,
+            stores=self.stores,
         )
         try:
             async with asyncio.timeout(self.exercise.timeout_s) as exam.timer:
@@ -56,12 +59,13 @@ class Session:
         return Examined(judged, exam.output, exam.notices)
 
     def _blame_server(self, error: Exception | None) -> None:
-        if not brokers.is_alive(self.server):
-            raise GraderError(
-                f"The {self.server.engine} server ({self.server.provider}) died during the run: "
-                "nothing that happened since counts.",
-                next_command="ackademy brokers status",
-            ) from error
+        for server in (self.server, *self.stores.servers.values()):
+            if not brokers.is_alive(server):
+                raise GraderError(
+                    f"The {server.engine} server ({server.provider}) died during the run: "
+                    "nothing that happened since counts.",
+                    next_command="ackademy brokers status",
+                ) from error
 
 
 def _no_history(scenario: Scenario, exam: Exam) -> str:
@@ -87,9 +91,12 @@ async def open_session(
     exercise: Exercise, server: Server, zygote: Zygote
 ) -> AsyncIterator[Session]:
     """Connect to `server`, for as long as the context lasts; subjects are forked from `zygote`."""
-    engine = await open_engine(server.engine, server.url)
-    try:
+    async with AsyncExitStack() as stack:
+        engine = await open_engine(server.engine, server.url)
+        stack.push_async_callback(engine.close)
+        servers = {
+            store: await stack.enter_async_context(brokers.acquire(store))
+            for store in of_exercise(exercise)
+        }
         await asyncio.to_thread(zygote.wait_ready)
-        yield Session(exercise, server, engine, zygote)
-    finally:
-        await engine.close()
+        yield Session(exercise, server, engine, zygote, Stores(servers, exercise.tables))

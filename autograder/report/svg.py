@@ -357,6 +357,9 @@ _SHAPES: dict[Kind, tuple[str, Callable[[float], str]]] = {
     Kind.FAULT: ("exam full", lambda r: _bolt(r * 1.3)),
     Kind.RELEASED: ("exam", _diamond),
     Kind.BREAK: ("exam", lambda r: _circle(r) + _pause(r)),
+    Kind.COMMITTED: ("good", lambda r: _square(r * 0.9)),
+    Kind.COUNTED: ("exam", _diamond),
+    Kind.EFFECT: ("work2 full", lambda r: _square(r * 0.9)),
     Kind.EXPECTED: ("exam", lambda r: _circle(r) + f"M0 {-r * 0.55:.1f}V0H{r * 0.45:.1f}"),
 }
 

@@ -310,7 +310,7 @@ def _lanes(
     return tuple(lanes), slots
 
 
-_EXAMINING = frozenset({Kind.FAULT, Kind.RELEASED, Kind.BREAK, Kind.EXPECTED})
+_EXAMINING = frozenset({Kind.FAULT, Kind.RELEASED, Kind.BREAK, Kind.EXPECTED, Kind.COUNTED})
 _TO_BROKER = frozenset({Kind.PUBLISHED, Kind.ACK, Kind.REQUEUE, Kind.GIVE_UP})
 _FROM_BROKER = frozenset({Kind.TAKEN, Kind.CONFIRMED, Kind.SETTLE_FAILED})
 _AT_BROKER = _TO_BROKER | _FROM_BROKER

@@ -63,6 +63,8 @@ _EVENTS = {
     Kind.MESSAGE_FOUND: "in the queue",
     Kind.BREAK: "stands still",
     Kind.WEIGHED: "memory looked through",
+    Kind.COUNTED: "effects counted",
+    Kind.EFFECT: "in the database",
     Kind.RELEASED: "gate opened",
     Kind.EXPECTED: "waited for",
 }

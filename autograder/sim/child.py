@@ -34,7 +34,8 @@ def main(channel: socket.socket, job: dict[str, Any]) -> int:
                     world.end()
                 gc.collect()
                 schedule = Schedule(order["seed"], order["manner"], order["pace"], order["trouble"])
-                world = World(job | {"prefetch": order["prefetch"]}, schedule, walls)
+                asked = {name: order[name] for name in ("prefetch", "tables")}
+                world = World(job | asked, schedule, walls)
                 answer = None
             elif world is not None and world.refused:  # whatever follows is of no use any more
                 answer = None

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from autograder.messaging.adapter import Lane, Standing
 from autograder.model import Call, Kind
@@ -16,11 +16,16 @@ from autograder.sim.clock import Clock
 from autograder.sim.loop import SimLoop
 from autograder.sim.route import SimRoute
 from autograder.sim.source import SimSource
+from autograder.sim.stores import SimStores
+from autograder.storage import Database, Lease
 from autograder.subject import host
 from autograder.subject.module import Broken, StudentFunction, load, student_trace, summary
 from autograder.subject.recorded import StopEvent
 from autograder.subject.reporter import Reporter
 from autograder.subject.work import EXIT_DIED_AT_WORK, Worker
+
+if TYPE_CHECKING:
+    from autograder.storage.sqlite import SqliteDatabase
 
 Tell = Callable[[Kind, str, str, int, int, str], None]
 MOMENT_S = 1e-6
@@ -111,6 +116,8 @@ class SimWorker(Worker):
 class SimHost(host.Host):
     """The host without signals and sockets."""
 
+    store_waits = False
+
     def __init__(self, process: Process, job: dict[str, Any]) -> None:
         super().__init__(cast("Any", None), process.reporter, job)
         self._process = process
@@ -141,6 +148,13 @@ class SimHost(host.Host):
         route = self._process.route(which)
         stack.push_async_callback(route.close)
         return route
+
+    async def _open_database(self, stack: AsyncExitStack) -> Database:
+        self._process.database = self._process.stores.database()
+        return self._process.database
+
+    async def _open_lease(self, stack: AsyncExitStack) -> Lease:
+        return self._process.stores.lease()
 
     def obey(self, order: dict[str, Any]) -> None:
         """Do what the examiner asks for."""
@@ -178,13 +192,21 @@ class Process:
     """A loop, a host and a source: killed, nothing of them runs any more."""
 
     def __init__(
-        self, clock: Clock, broker: SimBroker, lane: Lane, job: dict[str, Any], tell: Tell
+        self,
+        clock: Clock,
+        broker: SimBroker,
+        lane: Lane,
+        stores: SimStores,
+        job: dict[str, Any],
+        tell: Tell,
     ) -> None:
         self.loop = SimLoop(clock)
         self.loop.set_exception_handler(lambda *_: None)  # a real one logs, and goes on
         self.reporter = SimReporter(tell)
         self.status: int | None = None  # how it ended, if it did
         self.source: SimSource | None = None
+        self.stores = stores
+        self.database: SqliteDatabase | None = None
         self._broker, self._lane, self._job = broker, lane, job
         self._main: asyncio.Task[int] | None = None
         self.host = SimHost(self, job)
@@ -256,6 +278,8 @@ class Process:
         if self.source is not None and not self.source.closed:
             self.source.crash()
         self._broker.letters(self._lane).expire()
+        if self.database is not None:
+            self.database.crash()
 
     def bury(self) -> None:
         """Throw away what is left."""

@@ -15,6 +15,7 @@ class Timing:
         self._settling = schedule.chance("settle")
         self._publishing = schedule.chance("publish")
         self._reacting = schedule.chance("react")
+        self._storing = schedule.chance("store")
         self.other = schedule.chance("other")  # for what is no latency
 
     def deliver(self) -> float:
@@ -24,6 +25,10 @@ class Timing:
     def settle(self) -> float:
         """An ack and its answer; any other question to the broker takes as long."""
         return self._pace.settle(self._settling)
+
+    def store(self) -> float:
+        """A question to a database, and its answer: as long as one to the broker."""
+        return self._pace.settle(self._storing)
 
     def publish(self) -> float:
         """Until a message is confirmed."""

@@ -19,6 +19,7 @@ from autograder.sim.host import Process
 from autograder.sim.loop import Deadlock, Endless, NotSimulated
 from autograder.sim.schedule import Schedule
 from autograder.sim.source import Stored
+from autograder.sim.stores import SimStores
 from autograder.sim.timing import Timing
 from autograder.sim.walls import Walls
 from autograder.subject.tally import Life, Tally
@@ -70,6 +71,7 @@ class World:
         self._paused = False
         self._moved_at = 0.0
         self._changed = True
+        self._stores = SimStores(job, self.clock, self._timing, self._refuse)
         walls.surround(self.clock, self._refuse, seed=schedule.seed)
 
     # -- orders
@@ -100,7 +102,7 @@ class World:
             self.tally.tell(life, kind, message, number, detail)
 
         self._paused = False
-        self._process = Process(self.clock, self._broker, self._lane, job, tell)
+        self._process = Process(self.clock, self._broker, self._lane, self._stores, job, tell)
         self._process.start()
         self._notice_the_end()
 
@@ -249,12 +251,17 @@ class World:
             for each in found
         ]
 
+    def _do_effects(self, _: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """What is committed in the database."""
+        return self._stores.effects()
+
     def end(self) -> None:
         """The run is over: throw the processes away."""
         self._end_process()
         for process in self._dead:
             process.bury()
         self._dead.clear()
+        self._stores.close()
 
     # -- moving
 

@@ -207,7 +207,7 @@ class SqliteStore:
 
     def _change_shape(self, statement: Statement) -> None:
         sql = statement.named
-        if re.match(r"create\s+table\b", sql, re.IGNORECASE):
+        if re.search(r"\bcreate\s+table\b", sql, re.IGNORECASE):
             for pattern, known in _TYPES:
                 sql = re.sub(pattern, known, sql, flags=re.IGNORECASE)
             if sqlite3.sqlite_version_info >= _STRICT_SINCE:

@@ -23,7 +23,8 @@ from autograder.messaging import Message, Permanent, Transient
 from autograder.messaging.adapter import AdapterSource, Lane, Standing, open_source
 from autograder.messaging.route import Posted, Route, open_route
 from autograder.model import Call, Kind
-from autograder.subject import wire
+from autograder.storage import Database, Lease, Transaction
+from autograder.subject import effects, wire
 from autograder.subject.keeping import kept
 from autograder.subject.letters import RecordedDeadLetters, RecordedPublish
 from autograder.subject.module import (  # fmt: skip
@@ -36,6 +37,7 @@ from autograder.subject.module import (  # fmt: skip
 )
 from autograder.subject.recorded import Book, RecordedMessage, RecordedSource, StopEvent
 from autograder.subject.reporter import Reporter
+from autograder.subject.stored import RecordedDatabase
 from autograder.subject.work import Worker
 
 EXIT_OK, EXIT_BROKEN, EXIT_BUG, EXIT_NO_BROKER = 0, 1, 70, 69
@@ -125,6 +127,8 @@ class Gates:
 class Host:
     """One run of the student's function in this process."""
 
+    store_waits = True  # a database's answer may take long, and nobody stands still meanwhile
+
     def __init__(self, channel: socket.socket, reporter: Reporter, job: dict[str, Any]) -> None:
         self._channel = channel
         self._reporter = reporter
@@ -189,10 +193,17 @@ class Host:
                 route = await self._open_route("lane", stack)
                 kinds, gate = (Kind.REPUBLISH, Kind.REPUBLISHED), self._gates.wait_open
                 return RecordedPublish(route, self._reporter, self._book, kinds, gate)
+            case "handle" if "db" in self._call.names:
+                return self._handle_in
             case "handle":
                 return self._handle
             case "stop":
                 return self._stop
+            case "db":
+                inner = await self._open_database(stack)
+                return RecordedDatabase(inner, self._reporter, self._book, waits=self.store_waits)
+            case "lease":
+                return await self._open_lease(stack)
             case _:
                 return self._job["options"][name]
 
@@ -206,6 +217,19 @@ class Host:
         """A connection of its own, to the dead letters or to the run's own lane."""
         opening = open_route(self._job["engine"], Lane(**self._job[which]))
         return await stack.enter_async_context(opening)
+
+    async def _open_database(self, stack: AsyncExitStack) -> Database:
+        """The run's schema. By name: most exercises have no database, and never load its client."""
+        opening = import_module("autograder.storage.postgres").open_postgres
+        database: Database = await stack.enter_async_context(opening(self._job["stores"]["db"]))
+        return database
+
+    async def _open_lease(self, stack: AsyncExitStack) -> Lease:
+        """The run's keys."""
+        url, prefix = self._job["stores"]["lease"]
+        opening = import_module("autograder.storage.valkey").open_valkey
+        lease: Lease = await stack.enter_async_context(opening(url, prefix=prefix))
+        return lease
 
     async def _guarded(self, function: StudentFunction, given: Mapping[str, Any]) -> None:
         """The student's call itself. What comes out of it is an event, never an exception."""
@@ -234,7 +258,13 @@ class Host:
             await asyncio.sleep(0)
         return ", ".join(sorted(_describe(task) for task in self._students if not task.done())[:20])
 
-    async def _handle(self, message: Message) -> None:
+    async def _handle_in(self, message: Message, tx: Transaction) -> None:
+        """The handler of an exercise with a database: its effect is a row, written through `tx`."""
+        if not callable(getattr(tx, "execute", None)):
+            raise TypeError("handle(message, tx) takes the transaction that its effect belongs to")
+        await self._handle(message, tx)
+
+    async def _handle(self, message: Message, tx: Transaction | None = None) -> None:
         """The handler a student calls: report, wait at the gate, do the work."""
         if not isinstance(message, RecordedMessage):
             raise TypeError("handle() takes a message that came from the source")
@@ -243,6 +273,8 @@ class Host:
             message.report(Kind.STARTED)
             if self._gates.closed_for(message):
                 await self._hold(message)
+            if tx is not None:
+                await effects.write(message, tx)
             await self._worker.do(message)
         except BaseException as error:
             message.report(*_how_it_ended(error))
@@ -324,6 +356,9 @@ def _how_it_ended(error: BaseException) -> tuple[Kind, str]:
     return Kind.FAILED, "error"
 
 
+_LIBRARIES = ("site-packages", f"{os.sep}messaging{os.sep}", f"{os.sep}storage{os.sep}")
+
+
 def _is_library(coro: Any) -> bool:
     """Whether a task runs a client's, an adapter's or asyncio's own code: not the student's to end.
 
@@ -331,7 +366,7 @@ def _is_library(coro: Any) -> bool:
     """
     code = getattr(coro, "cr_code", None) or getattr(coro, "gi_code", None)
     filename = code.co_filename if code else ""
-    return not code or "site-packages" in filename or f"{os.sep}messaging{os.sep}" in filename
+    return not code or any(part in filename for part in _LIBRARIES)
 
 
 def _describe(task: asyncio.Task[Any]) -> str:

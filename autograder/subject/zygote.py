@@ -1,6 +1,6 @@
 """The process that subjects are forked from, and the keeper that watches over each of them.
 
-Started by the examiner as `python -I -m autograder.subject.zygote FD ENGINE` in a session of its
+Started by the examiner as `python -I -m autograder.subject.zygote FD ENGINE [MODULE...]` in a session of its
 own and with a clean environment. For each request it receives a job and three descriptors: the
 keeper's control socket, the subject's event socket, and the pipe for what the subject prints.
 
@@ -31,8 +31,10 @@ SPARE_PROCESSES = 256  # threads and processes a subject may add to what the use
 def main() -> NoReturn:
     """Serve fork requests until the examiner closes the socket."""
     requests = socket.socket(fileno=int(sys.argv[1]))
-    for module in sys.argv[2], f"{sys.argv[2]}_route":
-        import_module(f"autograder.messaging.{module}")
+    broker = sys.argv[2]
+    adapters = (f"autograder.messaging.{broker}", f"autograder.messaging.{broker}_route")
+    for module in (*adapters, *sys.argv[3:]):
+        import_module(module)
     # Keepers are not waited for: what they have to say they say on their own socket.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     process_limit = isolation.threads_of_this_user() + SPARE_PROCESSES

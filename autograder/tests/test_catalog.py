@@ -72,6 +72,14 @@ def test_an_exercise_may_say_how_its_functions_are_called(course):
     assert not exercise.call("replay").positional
 
 
+def test_what_the_database_holds_comes_from_a_file_beside_it(course):
+    name = write(course, TOML)
+    assert catalog.load(course, name).tables == ""
+    file = catalog.load(course, name).folder / "tables.sql"
+    file.write_text("CREATE TABLE t (a TEXT);")
+    assert catalog.load(course, name).tables == "CREATE TABLE t (a TEXT);"
+
+
 @pytest.mark.parametrize(
     "calls",
     ['run = "source handle"', 'run = "source, source"', "run = 3", 'run = "a, *, b, *, c"'],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autograder import catalog
@@ -62,6 +64,13 @@ def test_a_stray_file(exercise, name):
     file.write_text(course.REFERENCE)
 
     assert the_one(exercise) == f"solutions/{course.NAME}/{name}: does not belong here"
+
+
+def test_tables_belong_to_an_exercise_with_a_database_and_to_no_other(exercise):
+    (exercise.folder / "tables.sql").write_text("CREATE TABLE t (a TEXT);")
+
+    assert sentences(replace(exercise, tables="CREATE TABLE t (a TEXT);")) == []
+    assert the_one(exercise).endswith("tables.sql: does not belong here")
 
 
 def test_what_tools_leave_behind_is_no_stray(exercise):

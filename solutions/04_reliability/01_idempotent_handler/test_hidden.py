@@ -1,0 +1,180 @@
+"""What grades `idempotent_handler.run`. Gates and break points decide what falls together.
+
+Each scenario's docstring says which wrong designs it is for; NOTES.md has the table. Every one of
+them ends with the examiner's own look into the database.
+"""
+
+from __future__ import annotations
+
+import json
+
+from autograder.checks.effects import (
+    ack_follows_commit,
+    distinct_messages_are_not_swallowed,
+    effect_happens_once,
+    every_delivery_is_settled,
+    failed_attempt_can_be_retried,
+    same_id_other_payload_is_refused,
+)
+from autograder.checks.loss import no_message_is_lost
+from autograder.exam import Exam, guarantees
+
+
+@guarantees(
+    effect_happens_once,
+    distinct_messages_are_not_swallowed,
+    every_delivery_is_settled,
+    no_message_is_lost,
+)
+async def test_payments_come_again(exam: Exam) -> None:
+    """All of them twice, among new ones: the second time in another order, and some a third time."""
+    first, later = exam.messages(20, keys=4), exam.messages(10, keys=4)
+    async with exam.start(workers=exam.random.randint(2, 6), bears=("duplicates", "cuts")) as run:
+        await run.publish(first)
+        await run.until(settled=len(first))
+        again = [*first, *later, *exam.random.sample(first, 5)]
+        exam.random.shuffle(again)
+        await run.publish(again)
+        await run.until(settled=len(first) + len(later))
+        await run.stop()
+        await run.until(returned=True)
+
+
+@guarantees(effect_happens_once, distinct_messages_are_not_swallowed, no_message_is_lost)
+async def test_two_deliveries_at_the_same_time(exam: Exam) -> None:
+    """Both are in hand while the first is held in its transaction: looks before writes show here.
+
+    There are workers for both of each pair and for the others, so by the time these are done the
+    second of each pair stands wherever the design lets it stand.
+    """
+    pairs = exam.random.randint(2, 3)
+    held, others = exam.messages(pairs), exam.messages(12)
+    async with exam.start(workers=2 * pairs + 2) as run:
+        await run.hold(held)
+        await run.publish([each for order in held for each in (order, order)])
+        await run.until(started=pairs)
+        await run.publish(others)
+        await run.until(settled=len(others))
+        await run.release(held)
+        await run.until(settled=len(held) + len(others))
+        await run.stop()
+        await run.until(returned=True)
+
+
+@guarantees(failed_attempt_can_be_retried, effect_happens_once, no_message_is_lost)
+async def test_attempts_that_fail(exam: Exam) -> None:
+    """The row is written, and then the handler raises: a mark that stays, or a row that stays, shows."""
+    heal = [
+        *exam.messages(4, transient=1),
+        *exam.messages(4, error=1),
+        *exam.messages(2, transient=3),
+    ]
+    hopeless = exam.messages(2, permanent=True)
+    fine = exam.messages(8)
+    orders = [*heal, *hopeless, *fine]
+    exam.random.shuffle(orders)
+    async with exam.start(workers=exam.random.randint(2, 4), bears=("duplicates", "cuts")) as run:
+        await run.publish(orders)
+        await run.until(failed=4 + 4 + 2 * 3 + len(hopeless))
+        await run.publish(heal)
+        await run.until(settled=len(orders))
+        await run.stop()
+        await run.until(returned=True)
+
+
+@guarantees(ack_follows_commit, effect_happens_once, no_message_is_lost)
+async def test_killed_between_commit_and_ack(exam: Exam) -> None:
+    """SIGKILL in a call of ack(), and before it a look into the database: it has to be there by now."""
+    orders = exam.messages(20, keys=5)
+    async with exam.start(workers=exam.random.randint(2, 5), bears=("duplicates", "cuts")) as run:
+        await run.break_at("ack", exam.random.randint(2, 12))
+        await run.publish(orders)
+        await run.until(at_break=True)
+        await run.count_effects()
+        await run.kill()
+        await run.restart()
+        await run.until(settled=len(orders))
+        await run.stop()
+        await run.until(returned=True)
+
+
+@guarantees(
+    effect_happens_once,
+    failed_attempt_can_be_retried,
+    distinct_messages_are_not_swallowed,
+    no_message_is_lost,
+)
+async def test_killed_at_a_commit(exam: Exam) -> None:
+    """SIGKILL right after the first commit, and after the second: two transactions for one message show."""
+    for commit in (1, 2):
+        orders = exam.messages(8)
+        async with exam.start(workers=1) as run:
+            await run.break_at("committed", commit)
+            await run.publish(orders)
+            await run.until(at_break=True)
+            await run.kill()
+            await run.restart()
+            await run.until(settled=len(orders))
+            await run.stop()
+            await run.until(returned=True)
+
+
+@guarantees(failed_attempt_can_be_retried, effect_happens_once, no_message_is_lost)
+async def test_killed_in_the_middle_of_work(exam: Exam) -> None:
+    """SIGKILL while every worker is inside its handler: whatever is marked by then is marked too soon."""
+    workers = exam.random.randint(2, 5)
+    orders = exam.messages(15, keys=3)
+    async with exam.start(workers=workers) as run:
+        await run.hold()
+        await run.publish(orders)
+        await run.until(started=workers)
+        await run.kill()
+        await run.release()
+        await run.restart()
+        await run.until(settled=len(orders))
+        await run.stop()
+        await run.until(returned=True)
+
+
+@guarantees(distinct_messages_are_not_swallowed, no_message_is_lost)
+async def test_payments_that_look_alike(exam: Exam) -> None:
+    """The same customer pays the same amount again: another id is another payment."""
+    same = exam.messages(10, keys=1, body=json.dumps({"amount": 4200}).encode())
+    async with exam.start(workers=exam.random.randint(1, 4), bears=("duplicates", "cuts")) as run:
+        await run.publish(same)
+        await run.until(settled=len(same))
+        await run.stop()
+        await run.until(returned=True)
+
+
+@guarantees(same_id_other_payload_is_refused, effect_happens_once, no_message_is_lost)
+async def test_another_amount_under_a_known_id(exam: Exam) -> None:
+    """A producer's mistake must not pass for a repetition, and a repetition not for a mistake."""
+    orders = exam.messages(12)
+    wrong, again = exam.altered(orders[:5]), orders[5:]
+    late = [*wrong, *again, *exam.messages(3)]
+    exam.random.shuffle(late)
+    async with exam.start(workers=exam.random.randint(2, 4)) as run:
+        await run.publish(orders)
+        await run.until(settled=len(orders))
+        await run.publish(late)
+        await run.until(settled=len(orders) + 3, given_up=len(wrong))
+        await run.stop()
+        await run.until(returned=True)
+
+
+@guarantees(effect_happens_once, no_message_is_lost)
+async def test_the_connection_breaks_under_the_handlers(exam: Exam) -> None:
+    """The broker brings back what is still being worked on: old and new deliveries in one process."""
+    workers = exam.random.randint(2, 5)
+    orders = exam.messages(15)
+    async with exam.start(workers=workers, proxy=True) as run:
+        await run.hold()
+        await run.publish(orders)
+        await run.until(started=workers)
+        await run.cut()
+        await run.until(reconnected=1)
+        await run.release()
+        await run.until(settled=len(orders))
+        await run.stop()
+        await run.until(returned=True)
