@@ -116,7 +116,7 @@ async def test_a_message_on_its_way_back_is_never_missed(engine, lane):
     await engine.publish(lane, outgoing(60))
     async with open_source("rabbitmq", lane, prefetch=60) as source:
         for number in range(60):
-            await (await anext(source)).nack(requeue=True, delay_s=0.3 + number * 0.01)
+            await (await anext(source)).nack(requeue=True, delay_s=2 + number * 0.01)
     await engine.expire(lane)
     looks = 0
     while (await engine._delayed(lane)) > 0:
