@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
     # one subject process (`process` counts them: 1 is the first, 2 the one after a restart)
     SPAWNED = "spawned"  # the process exists; detail: what it is to call, if not as a pool
-    RUN_STARTED = "run started"  # the student's function was called
+    RUN_STARTED = "run started"  # the student's function was called; of a main: "main workers=4"
     RUN_RETURNED = "run returned"  # it came back; detail: names of tasks it left behind, if any
     RUN_RAISED = "run raised"  # it raised; detail: the student's traceback
     EXITED = "exited"  # the process ended; detail: "status 0", "signal 9"
@@ -69,8 +69,13 @@ class Kind(StrEnum):
     SOURCE_STOPPED = "source stopped"  # stop_receiving() was called
     SOURCE_CLOSED = "source closed"  # it returned: the broker has the unread messages again
 
+    # the connection of a process that owns it
+    CONNECTED = "connected"  # connect() returned
+    DISCONNECTING = "disconnecting"  # close() was called
+    DISCONNECTED = "disconnected"  # it returned: settlements are durable, the rest is given back
+
     # the examiner's hand
-    FAULT = "fault"  # detail: kill, terminate, pause, resume, cut, stall, slow, heal, cancel, end,
+    FAULT = "fault"  # detail: kill, terminate, interrupt, pause, resume, cut, stall, slow, heal, cancel, end,
     # letters-down, letters-up: of the connection to the dead letters alone
     RELEASED = "released"  # a gate was opened; detail: what was released
     WEIGHED = "weighed"  # the subject was looked through; detail: "3 of 150 keys" still held
@@ -78,6 +83,7 @@ class Kind(StrEnum):
     COUNTED = "effects counted"  # the examiner looks into the database; an `EFFECT` for each new row follows
     EFFECT = "effect"  # one row that the work has left there, of this message; detail: what it says
     EXPECTED = "expected"  # a condition the scenario waited for; detail: see `Wait`
+    BROKER = "broker"  # what the broker says now; detail: "waiting=3 unsettled=0 consumers=0"
 
 
 DIED_AT_WORK = "died at work"  # detail of the one `FAULT` that a subject reports itself
@@ -125,6 +131,7 @@ class BrokerState:
     unsettled: int = -1  # delivered and not settled
     settled: int = -1  # acknowledged or given up; Kafka: below the committed offset
     redelivered: int = -1
+    consumers: int = -1  # processes that it would still deliver to
     dead_letters: int = -1  # there at the end; -1 as well where a run has none, or nobody looked
 
 
@@ -290,6 +297,11 @@ class Call:
     def names(self) -> tuple[str, ...]:
         """Everything it is given."""
         return (*self.positional, *self.named)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether the function is all there is to its process: signals and exit status are its own."""
+        return "connect" in self.names
 
     def __str__(self) -> str:
         """`run(source, handle, workers=..., stop=...)`."""

@@ -6,7 +6,16 @@ Importing this package registers all of them. Nothing here knows a broker.
 
 from __future__ import annotations
 
-from autograder.checks import dead_letter_queue, keyed, pool
+from autograder.checks import dead_letter_queue, graceful, keyed, pool
 from autograder.checks.registry import catalogue, find, guarantee, judge
 
-__all__ = ["catalogue", "dead_letter_queue", "find", "guarantee", "judge", "keyed", "pool"]
+__all__ = [
+    "catalogue",
+    "dead_letter_queue",
+    "find",
+    "graceful",
+    "guarantee",
+    "judge",
+    "keyed",
+    "pool",
+]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, field
 
 from autograder.model import BY_THE_MODULE, History, Kind
+
+ALMOST = 0.9
+"""Of a deadline: whoever acts then keeps to it, whatever clock it looks at."""
 
 NEVER = sys.maxsize
 """A place after every event: what has not happened is later than all that has."""
@@ -17,6 +21,9 @@ _RARE = (
     Kind.STOP_IN_FORCE,
     Kind.RUN_RETURNED,
     Kind.RUN_RAISED,
+    Kind.CONNECTED,
+    Kind.DISCONNECTING,
+    Kind.DISCONNECTED,
     Kind.EXITED,
     Kind.FAULT,
 )
@@ -25,12 +32,16 @@ _FIELDS = {
     Kind.STOP_IN_FORCE: "stop_in_force",
     Kind.RUN_RETURNED: "returned",
     Kind.RUN_RAISED: "raised",
+    Kind.CONNECTED: "connected",
+    Kind.DISCONNECTING: "disconnecting",
+    Kind.DISCONNECTED: "disconnected",
     Kind.EXITED: "exited",
 }
 _FAULTS = {
     "kill": "killed",
     "died": "killed",
     "terminate": "terminated",
+    "interrupt": "terminated",
     "cancel": "cancelled",
     "end": "ended",
 }
@@ -45,13 +56,20 @@ class Life:
     began: int = 0
     stop_set: int = NEVER
     stop_in_force: int = NEVER
-    terminated: int = NEVER  # the examiner sent SIGTERM
+    terminated: int = NEVER  # the examiner sent SIGTERM or SIGINT, for the first time
     cancelled: int = NEVER  # the examiner cancelled run()
     ended: int = NEVER  # the source came to its end, with nothing left
     killed: int = NEVER  # by the examiner, at the end of a run, or by work that kills its process
     returned: int = NEVER
     raised: int = NEVER
+    connected: int = NEVER  # by a function that owns its connection
+    disconnecting: int = NEVER
+    disconnected: int = NEVER
     exited: int = NEVER
+    expired: int = NEVER  # the time to drain in was over: a second signal, or its deadline
+    signals: list[int] = field(default_factory=list)  # each that the examiner sent while it lived
+    end: str = ""  # "status 0", "signal SIGTERM"
+    deadline_s: float = 0.0  # that its function was given, if it was
 
     @property
     def told(self) -> int:
@@ -90,13 +108,38 @@ def read_lives(history: History) -> Lives:
             current = process
         life = lives.setdefault(process, Life(process, place))
         if event.kind is Kind.FAULT:
-            field = _FAULTS.get(event.detail.partition(" ")[0])
+            what = _FAULTS.get(event.detail.partition(" ")[0])
         elif event.kind is Kind.STOP_SET and event.detail == BY_THE_MODULE:
-            field = None  # the pool gave up by itself: nobody told it to
+            what = None  # the pool gave up by itself: nobody told it to
         else:
-            field = _FIELDS.get(event.kind)
-        if field:
-            life.note(field, place)
+            what = _FIELDS.get(event.kind)
+        if what:
+            life.note(what, place)
+        if what == "terminated" and life.exited == NEVER:
+            life.signals.append(place)
+        elif event.kind is Kind.RUN_STARTED:
+            life.deadline_s = _option(event.detail, "deadline_s")
+        elif event.kind is Kind.EXITED:
+            life.end = event.detail
         if event.kind is Kind.EXITED and event.detail.startswith(_KILLED):
             life.note("killed", place)
+    for life in lives.values():
+        life.expired = _expired(history, life)
     return lives
+
+
+def _expired(history: History, life: Life) -> int:
+    """Where a process that was told to end by a signal may tear work off."""
+    second = life.signals[1] if len(life.signals) > 1 else NEVER
+    if not (life.signals and life.deadline_s):
+        return second
+    deadline = history.events[life.signals[0]].at + ALMOST * life.deadline_s
+    return min(second, bisect_left(history.events, deadline, key=lambda event: event.at))
+
+
+def _option(detail: str, name: str) -> float:
+    """An option of the call, from `main workers=4 deadline_s=2`; 0 if there is none."""
+    for word in detail.split():
+        if word.startswith(f"{name}="):
+            return float(word.partition("=")[2])
+    return 0.0

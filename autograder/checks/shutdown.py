@@ -28,12 +28,13 @@ from autograder.checks.phrases import (
 )
 from autograder.checks.registry import guarantee
 from autograder.checks.settlement import LONGEST_DELAY_S
+from autograder.checks.twice import done_twice
 from autograder.model import History, Kind, Verdict, Wait, failed, inconclusive, passed
 
 
 @guarantee
 def stop_means_no_new_work(history: History) -> Verdict:
-    """Once `stop` is set, no further message is taken.
+    """Once told to stop, it takes no further message.
 
     Takes count from `STOP_IN_FORCE` on, some loop turns after the event was set: one that completes
     in the very turn of the stop is nobody's fault. Starting a handler for a message that had been
@@ -95,7 +96,7 @@ def _new_work(history: History, life: Life, late: Sequence[int]) -> Verdict:
 
 @guarantee
 def shutdown_drains_in_flight(history: History) -> Verdict:
-    """At stop, work in hand is finished or given back and run() returns.
+    """Told to stop, it ends what it has in hand, or gives it back.
 
     So it does when the source ends by itself, which is wrong only if run() does not return then, or
     raises. Wrong when, after the stop, a running handler is cancelled; when a message taken before is
@@ -104,12 +105,15 @@ def shutdown_drains_in_flight(history: History) -> Verdict:
     pause between two tries); when run() raises, or does not return, or returns only after more than 5 s in
     which nothing happened (the contract says 1 s, and 1.5 s are allowed where time is virtual); when
     it leaves tasks behind; when the process ends without run() having returned, or by a signal; when
-    a message is given back with a longer delay than the second that the contract allows.
+    a message is given back with a longer delay than the second that the contract allows; when a
+    process that closes its own connection had finished everything it had begun, and something of it is
+    delivered again to the next one.
 
     Tolerated: giving back what was taken (`nack(requeue=True)`), as long as handlers end by
     themselves (see `ack_follows_work` for what may be said when); a settlement that fails because
     the connection is gone; a permanent failure that is given up. A kill ends the duty. While the
-    examiner holds a handler at a gate, nobody has to return. Cancelling run() leaves a smaller duty,
+    examiner holds a handler at a gate, nobody has to return. Where the function has a deadline of its
+    own, or gets a second signal, the duty ends there. Cancelling run() leaves a smaller duty,
     gates or not: to come to an end just as promptly, by letting the CancelledError out, and to leave
     no task behind.
     """
@@ -165,7 +169,7 @@ def _after_the_end(history: History, life: Life) -> Verdict | None:
 
 def _duty_ends(life: Life) -> int:
     """Where this process's duty to drain ended: with the end, or a fault that excuses the rest."""
-    return min(life.cancelled, life.killed, life.returned, life.raised, life.exited)
+    return min(life.cancelled, life.killed, life.expired, life.returned, life.raised, life.exited)
 
 
 def _came_back(life: Life) -> bool:
@@ -193,7 +197,7 @@ def _cancelled(history: History, life: Life, told: int) -> Verdict | None:
 
 
 def _ended_badly(history: History, life: Life, told: int) -> Verdict | None:
-    if min(life.cancelled, life.killed) <= min(life.raised, life.exited):
+    if min(life.cancelled, life.killed, life.expired) <= min(life.raised, life.exited):
         return None
     if life.raised < life.returned:
         event = history.events[life.raised]
@@ -210,7 +214,9 @@ def _ended_badly(history: History, life: Life, told: int) -> Verdict | None:
         return failed(
             f"The process died by {event.detail} at {event.at:.3f} s instead of returning from run().",
             witness(history, [*last_of(history, life, life.exited), told, life.exited]),
-            "Does your code change what SIGTERM does, or send signals?",
+            "Is there a handler for this signal, and is it in force before the first message is taken?"
+            if life.signals and life.connected < NEVER
+            else "Does your code change what SIGTERM does, or send signals?",
         )
     if life.exited < life.returned:
         return failed(
@@ -260,6 +266,9 @@ def _unsettled(history: History, life: Life, told: int) -> Verdict | None:
         for place in of_process(history, takes, process)
         if events[place].delivery not in settled
     ]
+    if life.disconnected < end:  # which has given back what nobody had begun
+        begun = {events[place].delivery for place in before(history.places[Kind.STARTED], end)}
+        left = [place for place in left if events[place].delivery in begun]
     if not left:
         return None
     first = events[left[0]].delivery
@@ -369,6 +378,7 @@ _LOOKS_AT_STOP = (
     _unhandled,
     _put_off,
     _tried_again,
+    done_twice,
     left_behind,
     _slow,
 )

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from signal import Signals
 from typing import Any, BinaryIO, Self
 
 from autograder.messaging.adapter import Lane
@@ -260,6 +261,7 @@ class Subject:
         self._loop = asyncio.get_running_loop()
         self._orders = 0
         self._answers: dict[int, asyncio.Future[None]] = {}
+        self._sent: list[asyncio.Future[None]] = []  # signals that the keeper has still to send
         self._event_bytes, self._control_bytes = bytearray(), bytearray()
         self._event_size = 0
         self.printed = Output()
@@ -276,10 +278,18 @@ class Subject:
         self._loop.add_reader(events, self._read_events)
         self._loop.add_reader(output, self._read_output)
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: Signals) -> None:
         """Send a signal: SIGTERM to the process, others to its group. No effect once it is gone."""
         with suppress(OSError):
             self._control.send(wire.encode({"signal": int(number)}))
+            self._sent.append(self._loop.create_future())
+
+    async def deliver(self, number: Signals) -> None:
+        """Send a signal; return when the process has it, or is gone."""
+        before = len(self._sent)
+        self.signal(number)
+        for sent in self._sent[before:]:
+            await asyncio.wait({sent, self.gone}, return_when=asyncio.FIRST_COMPLETED)
 
     async def order(self, do: str, **details: Any) -> None:
         """Give the host an order and wait until it is carried out, or the subject is gone."""
@@ -369,6 +379,8 @@ class Subject:
         self._control_bytes += data
         for line in wire.split(self._control_bytes):
             said = wire.decode(line)
+            if "sent" in said:
+                self._sent.pop(0).set_result(None)
             self.pid = said.get("pid", self.pid)
             self.exit_code = said.get("exited", self.exit_code)
             self.stragglers = said.get("stragglers", self.stragglers)

@@ -15,7 +15,7 @@ from autograder.subject import tally
 _OURS = {
     Kind.PUBLISHED, Kind.CONFIRMED, Kind.SPAWNED, Kind.EXITED, Kind.RELEASED, Kind.EXPECTED,
     Kind.LETTER_PUT, Kind.LETTER_FOUND, Kind.MESSAGE_FOUND,
-    Kind.COUNTED, Kind.EFFECT,
+    Kind.COUNTED, Kind.EFFECT, Kind.BROKER,
 }  # fmt: skip
 _SUBJECT_KINDS = {str(kind): kind for kind in Kind if kind not in _OURS}
 MOST_EVENTS = 1_000_000  # of one run: the examiner's memory is bounded, too
@@ -41,6 +41,7 @@ class Life(tally.Life):
     """One subject process, and the event of its end."""
 
     exited: asyncio.Event = field(default_factory=asyncio.Event)
+    beats: int = 0  # heartbeats so far: its loop turned as often, at least
 
 
 class Recorder(tally.Tally):
@@ -113,5 +114,6 @@ class Recorder(tally.Tally):
         """Note a heartbeat: the subject's loop turned once more."""
         buffered, in_hand, busy, held, settling, connections = figures
         self.connections = connections
+        self.life.beats += 1
         still = self.beat.still + 1
         self.beat = Beat(buffered, in_hand, busy, held, settling, connections, still, now)

@@ -23,17 +23,19 @@ from autograder.exam.stores import STORES, Effect
 from autograder.exam.waiting import wait_for_answer, wait_for_life, wait_until
 from autograder.messaging.adapter import Lane
 from autograder.model import BrokerState, Call, Content, Event, GraderError, Kind, Wait
-from autograder.subject import host, reporter, wire
+from autograder.subject import exits, reporter, wire
 from autograder.subject.effects import amount_of
 
 if TYPE_CHECKING:
     from autograder.exam.exam import Exam
 
 CLOSING_S = 10  # more than any adapter needs to close
+NOTICE_BEATS = 5  # heartbeats (0.05 s each) in which a process notices a signal that it handles
+PATIENCE_S = 2.0  # in which a broker notices that a process is gone: less than any lease
 Match = Order | Sequence[Order] | None
 
 
-PROVIDED = frozenset({"source", "handle", "stop", "dead_letters", "publish", *STORES})
+PROVIDED = frozenset({"connect", "source", "handle", "stop", "dead_letters", "publish", *STORES})
 """What the host gives a function; everything else that it is given is an option of the run."""
 
 
@@ -289,7 +291,9 @@ class Run:
             )
         if life.ended_by_us or life.died_at_work or life.returned:
             return ""
-        if code in {host.EXIT_NO_BROKER, host.EXIT_BUG} and not life.called:
+        if self._setup.call.is_main and life.told:
+            return ""  # however it ends now: a guarantee judges that
+        if code in {exits.EXIT_NO_BROKER, exits.EXIT_BUG} and not self._has_begun(life):
             return ""  # the exam asks the broker and decides whose fault it is
         if code == -Signals.SIGXCPU:
             return "cpu: the module used more processor time than any solution needs and was stopped.\n"
@@ -299,6 +303,10 @@ class Run:
             f"exited: the process ended by itself ({exit_text(code)}) in the middle of the run: "
             "os._exit, or a crash.\n"
         )
+
+    def _has_begun(self, life: Life) -> bool:
+        """Whether the end of this process is the module's own: before, it is ours."""
+        return life.connected if self._setup.call.is_main else life.called
 
     async def _end_subject(self) -> None:
         """Make sure that no subject process lives, and that its leases at the broker are over."""
@@ -312,8 +320,8 @@ class Run:
         await self.recorder.life.exited.wait()
         self._exam.printed(subject)
         self._subject = None
-        started = self.recorder.life.called  # from then on these are the module's words
-        if subject.exit_code in {host.EXIT_NO_BROKER, host.EXIT_BUG} and not started:
+        started = self._has_begun(self.recorder.life)  # from then on these are the module's words
+        if subject.exit_code in {exits.EXIT_NO_BROKER, exits.EXIT_BUG} and not started:
             last = subject.printed.text().strip().splitlines()[-1:]
             raise GraderError(f"The subject could not be started: {' '.join(last)}")
         for lane in self._lanes:
@@ -417,6 +425,28 @@ class Run:
         """What the broker says about this run's messages now."""
         return await self._exam.of_broker(self._exam.engine.state(self.lane))
 
+    async def ask_broker(self) -> None:
+        """Note what the broker says of the messages, now that a process is gone.
+
+        It gets a moment to notice that: what a dead process has not given back by then waits for a
+        lease to run out.
+        """
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            state = await self._exam.of_broker(self._exam.engine.at_rest(self.lane))
+            if state.unsettled <= 0 and state.consumers <= 0:
+                break
+            if time.monotonic() > end:
+                break
+            await asyncio.sleep(0.2)
+        self._note_broker(state)
+
+    def _note_broker(self, state: BrokerState) -> None:
+        words = "waiting", "unsettled", "consumers"
+        self.recorder.note(
+            Kind.BROKER, " ".join(f"{word}={getattr(state, word)}" for word in words)
+        )
+
     @property
     def alive(self) -> bool:
         """Whether the subject's process, or anything it started, still exists."""
@@ -435,6 +465,34 @@ class Run:
         self._fault("terminate")
         self._send(Signals.SIGTERM)
         await wait_for_life(self, lambda life: life.stopped)
+
+    async def terminate(self) -> None:
+        """SIGTERM, to a process that owns its signals; returns when a take would be new work."""
+        await self._tell_to_end("terminate", Signals.SIGTERM)
+
+    async def interrupt(self) -> None:
+        """SIGINT, as Ctrl-C sends it; the same."""
+        await self._tell_to_end("interrupt", Signals.SIGINT)
+
+    async def _tell_to_end(self, fault: str, number: Signals) -> None:
+        """Send a signal, and wait until the process is gone, or has had turns enough to notice it.
+
+        Nobody but the process itself knows when its handler has run. What the keeper has sent is
+        there, though, and whatever a loop can do about it is done in its next few turns.
+        """
+        life, subject = self.recorder.life, self._subject
+        await wait_for_life(self, lambda life: life.called)
+        if subject is None or life.exited.is_set():
+            return
+        self._fault(fault)
+        life.told = True
+        await subject.deliver(number)
+        await self._order("tell")
+        enough = life.beats + NOTICE_BEATS
+        await wait_for_life(self, lambda life: life.beats >= enough)
+        if not (life.returned or life.exited.is_set() or life.stopped):
+            life.stopped = True
+            self.recorder.note(Kind.STOP_IN_FORCE)
 
     async def kill(self) -> None:
         """SIGKILL to the whole process group; returns when nothing of it is left."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from signal import Signals
 from typing import Any, Self
 
 from autograder.exam.engines import Outgoing
@@ -344,6 +345,10 @@ class SimRun(Run):
         """What the simulated broker says about this run's messages now."""
         return BrokerState(*await self._do("state"))
 
+    async def ask_broker(self) -> None:
+        """Note what the simulated broker says: it knows all there is to know at once."""
+        self._note_broker(await self.broker_state())
+
     @property
     def alive(self) -> bool:
         """Whether the simulated process still exists."""
@@ -357,6 +362,15 @@ class SimRun(Run):
         await self._do("called")
         self._fault("terminate")
         await self._do("stop")
+
+    async def _tell_to_end(self, fault: str, number: Signals) -> None:
+        await self._react()
+        await self._do("called")
+        if self.recorder.life.gone:
+            return
+        self._fault(fault)
+        self.recorder.life.told = True
+        await self._do("signal", signal=int(number))
 
     async def kill(self) -> None:
         """Nothing of the process runs any more; what it left unsettled comes back."""

@@ -151,7 +151,7 @@ def _is_answer(do: str, said: list[Any]) -> bool:
     if do == "until":
         return answer in set(Wait)
     if do == "state":
-        return isinstance(answer, list) and [type(each) for each in answer] == [int] * 4
+        return isinstance(answer, list) and [type(each) for each in answer] == [int] * 5
     if do == "read":
         shape = [str, str, str, str, dict]
         return isinstance(answer, list) and all(

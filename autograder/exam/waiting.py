@@ -143,6 +143,11 @@ async def _why_not(
     if not life.called:  # it loads, or it connects: the adapter's time, and the broker's
         return Wait.LATE if now - since > timeout_s else None
     idle = beat.busy == beat.held and not beat.settling
+    if "exited" in conditions and life.told and "returned" not in conditions:
+        # it has a deadline of its own to keep: only time tells that it does not
+        if now - since <= timeout_s:
+            return None
+        return Wait.STALLED if idle and beat.still >= STILL_BEATS else Wait.LATE
     within_reach = beat.buffered or beat.in_hand or "returned" in conditions
     if "reconnected" in conditions:  # the adapter's work, and ours: nobody else stands still
         within_reach = False

@@ -12,6 +12,8 @@ from typing import Protocol, runtime_checkable
 
 __all__ = [
     "AlreadySettled",
+    "Connect",
+    "Connection",
     "DeadLetters",
     "Handler",
     "Message",
@@ -106,6 +108,25 @@ class Source(Protocol):
         `nack(requeue=True)` them. May be called twice, and after the source has ended.
         """
 
+
+@runtime_checkable
+class Connection(Source, Protocol):
+    """A source that belongs to whoever opened it: nobody else closes it.
+
+    A process that ends without closing leaves the broker to find out: until then it keeps back what
+    that process had not settled, and what it had settled a moment ago may be delivered once more.
+    """
+
+    async def close(self) -> None:
+        """Receive no more, make settlements durable, give everything unsettled back, disconnect.
+
+        Settling on it afterwards raises `SettleFailed`. May be called twice, and after
+        `stop_receiving`.
+        """
+
+
+Connect = Callable[[], Awaitable[Connection]]
+"""Opens the one connection a process has, with a consumer on it. Raises `ConnectionError`."""
 
 Handler = Callable[[Message], Awaitable[None]]
 """The work itself. Raises `Transient`, `Permanent`, or anything else (treat it as transient)."""

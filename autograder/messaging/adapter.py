@@ -60,15 +60,21 @@ class AdapterSource(Source, Protocol):
         """
 
 
-@asynccontextmanager
-async def open_source(engine: str, lane: Lane, *, prefetch: int) -> AsyncIterator[AdapterSource]:
-    """Connect to `lane` with the adapter of this name and close it afterwards.
+async def connect(engine: str, lane: Lane, *, prefetch: int) -> AdapterSource:
+    """Connect to `lane` with the adapter of this name; whoever asks for it closes it.
 
     Each adapter module offers `connect(lane, *, prefetch) -> AdapterSource`. Only the module of
     the engine in use is imported: a student's process stays small.
     """
     module = import_module(f"autograder.messaging.{engine}")
     source: AdapterSource = await module.connect(lane, prefetch=prefetch)
+    return source
+
+
+@asynccontextmanager
+async def open_source(engine: str, lane: Lane, *, prefetch: int) -> AsyncIterator[AdapterSource]:
+    """The same, closed when the context ends."""
+    source = await connect(engine, lane, prefetch=prefetch)
     try:
         yield source
     finally:

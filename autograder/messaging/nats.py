@@ -150,15 +150,16 @@ class NatsSource:
         self._buffer.end()
         self._wake.set()
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._returned.wait(), self._lane.lease_s)
+            async with asyncio.timeout(self._lane.lease_s):  # wait_for swallows a cancel on 3.11
+                await self._returned.wait()
 
     async def close(self) -> None:
         """Hand back everything unsettled and disconnect. Takes one lease at the very most."""
         with suppress(asyncio.TimeoutError):
             async with asyncio.timeout(self._lane.lease_s):
-                if self._tasks and not self._link.ended:
+                if self._works():
                     await self.stop_receiving()
-                await self._hand_back(self._link, list(self._held))
+                    await self._hand_back(self._link, list(self._held))
         self._buffer.end()
         for task in self._tasks:
             task.cancel()
@@ -167,6 +168,12 @@ class NatsSource:
         await self._link.close()
 
     # -- behind the student's back
+
+    def _works(self) -> bool:
+        """Whether there is anybody to say goodbye: a loop that is torn down cancels all its tasks."""
+        work = self._tasks[0] if self._tasks else None
+        ended = work is None or work.done() or work.cancelling()
+        return not (ended or self._link.ended)
 
     def _may_pull(self) -> bool:
         """Half of the buffer is free: the other half covers the round trip."""

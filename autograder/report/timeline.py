@@ -133,7 +133,7 @@ def lay_out(
     shown = list(range(len(events))) if show is None else sorted(set(show))
     numbering = _Numbering.of(shown)
     lives = _lives(events, {events[index].delivery for index in shown}, numbering)
-    lanes, slots = _lanes([events[index] for index in shown], lives)
+    lanes, slots = _lanes([events[index] for index in shown], lives, _function(events))
     keys = _keys_matter(events[index] for index in shown)
     rows = tuple(
         _row(events[index], lanes, slots, witness=index in witness, keys=keys)
@@ -276,8 +276,14 @@ def _life(
     return life
 
 
+def _function(events: Iterable[Event]) -> str:
+    """The name of the function that was called: `run`, unless the run says otherwise."""
+    calls = (event.detail for event in events if event.kind is Kind.RUN_STARTED and event.detail)
+    return next(calls, "run").split()[0]
+
+
 def _lanes(
-    shown: Sequence[Event], lives: Sequence[_Life]
+    shown: Sequence[Event], lives: Sequence[_Life], function: str
 ) -> tuple[tuple[Lane, ...], dict[int, int]]:
     """The lanes that are used, and the lane of each delivery."""
     roles = {_role(event) for event in shown}
@@ -304,18 +310,20 @@ def _lanes(
         slots[life.delivery] = lane
         free_from[lane] = life.ends + 1
     if Role.RUN in roles:
-        lanes.append(Lane(Role.RUN, "run()", "run"))
+        lanes.append(Lane(Role.RUN, f"{function}()", function[:4]))
     if Role.EXAMINER in roles:
         lanes.append(Lane(Role.EXAMINER, "examiner", "exm"))
     return tuple(lanes), slots
 
 
-_EXAMINING = frozenset({Kind.FAULT, Kind.RELEASED, Kind.BREAK, Kind.EXPECTED, Kind.COUNTED})
+_EXAMINING = frozenset(
+    {Kind.FAULT, Kind.RELEASED, Kind.BREAK, Kind.EXPECTED, Kind.COUNTED, Kind.BROKER}
+)
 _TO_BROKER = frozenset({Kind.PUBLISHED, Kind.ACK, Kind.REQUEUE, Kind.GIVE_UP})
 _FROM_BROKER = frozenset({Kind.TAKEN, Kind.CONFIRMED, Kind.SETTLE_FAILED})
 _AT_BROKER = _TO_BROKER | _FROM_BROKER
 _RULES = frozenset({Kind.STOP_SET, Kind.STOP_IN_FORCE, Kind.EXITED, Kind.RUN_RAISED})
-_RULING_FAULTS = frozenset({"kill", "terminate", "pause", "cut", "cancel"})
+_RULING_FAULTS = frozenset({"kill", "terminate", "interrupt", "pause", "cut", "cancel"})
 
 
 def _role(event: Event) -> Role:

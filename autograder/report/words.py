@@ -27,6 +27,7 @@ _NAME_LIMIT, _SENTENCE_LIMIT = 48, 600
 _FAULTS = {
     "kill": "killed (SIGKILL)",
     "terminate": "terminated (SIGTERM)",
+    "interrupt": "interrupted (SIGINT)",
     "pause": "paused (SIGSTOP)",
     "resume": "resumed (SIGCONT)",
     "cut": "connections cut",
@@ -39,9 +40,9 @@ _FAULTS = {
     "letters-up": "dead letters answer",
 }
 _EVENTS = {
-    Kind.RUN_STARTED: "run() called",
-    Kind.RUN_RETURNED: "run() returned",
-    Kind.RUN_RAISED: "run() raised",
+    Kind.RUN_STARTED: "function called",
+    Kind.RUN_RETURNED: "function returned",
+    Kind.RUN_RAISED: "function raised",
     Kind.SPAWNED: "process started",
     Kind.EXITED: "process ended",
     Kind.BROKEN: "cannot be graded",
@@ -49,6 +50,10 @@ _EVENTS = {
     Kind.STOP_IN_FORCE: "stop counts now",
     Kind.SOURCE_STOPPED: "source stopped",
     Kind.SOURCE_CLOSED: "source closed",
+    Kind.CONNECTED: "connected",
+    Kind.DISCONNECTING: "close() called",
+    Kind.DISCONNECTED: "connection closed",
+    Kind.BROKER: "the broker counts",
     Kind.ACK: "acked",
     Kind.GIVE_UP: "gave up",
     Kind.REQUEUE: "gave back",

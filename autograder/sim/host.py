@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -15,10 +16,11 @@ from autograder.sim.broker import SimBroker
 from autograder.sim.clock import Clock
 from autograder.sim.loop import SimLoop
 from autograder.sim.route import SimRoute
+from autograder.sim.signals import Signals
 from autograder.sim.source import SimSource
 from autograder.sim.stores import SimStores
 from autograder.storage import Database, Lease
-from autograder.subject import host
+from autograder.subject import exits, host
 from autograder.subject.module import Broken, StudentFunction, load, student_trace, summary
 from autograder.subject.recorded import StopEvent
 from autograder.subject.reporter import Reporter
@@ -129,11 +131,13 @@ class SimHost(host.Host):
         loop = self._process.loop
         loop.set_task_factory(self._remember_task)
         async with AsyncExitStack() as stack:
-            await self._play(function, stack)
-        return host.EXIT_OK
+            return await self._play(function, stack)
+
+    async def _new_source(self) -> SimSource:
+        return await self._process.connect(self._job["prefetch"])
 
     async def _open_source(self, stack: AsyncExitStack) -> SimSource:
-        source = await self._process.connect(self._job["prefetch"])
+        source = await self._new_source()
 
         async def close() -> None:
             await asyncio.sleep(
@@ -209,6 +213,10 @@ class Process:
         self.database: SqliteDatabase | None = None
         self._broker, self._lane, self._job = broker, lane, job
         self._main: asyncio.Task[int] | None = None
+        self._is_main = Call(**job["call"]).is_main
+        self._interrupts = 0
+        self.signals = Signals(self.loop, self._die, self._interrupt) if self._is_main else None
+        self.loop.signals = self.signals
         self.host = SimHost(self, job)
 
     @property
@@ -224,7 +232,7 @@ class Process:
             run = load(path, Call(**self._job["call"]), given=salted(self._job["hash_seed"]))
         except Broken as broken:
             self.reporter.event(Kind.BROKEN, detail=broken.detail)
-            self.status = host.EXIT_BROKEN
+            self.status = exits.EXIT_BROKEN
             return
         finally:
             if sys.path and sys.path[0] == str(path.parent):
@@ -241,7 +249,10 @@ class Process:
         return self._broker.route(self._lane, letters=which == "dead_letters")
 
     async def _life(self, function: StudentFunction) -> int:
-        status = await self.host.run(function)
+        return await self._unwind(await self.host.run(function))
+
+    async def _unwind(self, status: int) -> int:
+        """Cancel what is left, as `asyncio.run` does when the loop was torn down, and end so."""
         rest = [task for task in self.loop.tasks if not task.done() and task is not self._main]
         for task in rest:
             task.cancel()
@@ -249,12 +260,28 @@ class Process:
             await asyncio.wait(rest, timeout=PATIENCE_S)
         return status
 
+    def _interrupt(self) -> None:
+        """SIGINT, where the program has no handler: what `asyncio.run` does."""
+        self._interrupts += 1
+        if self._interrupts > 1 or self._main is None:
+            raise KeyboardInterrupt
+        self._main.cancel()
+
+    def _die(self, number: int) -> None:
+        """End by a signal, here and now."""
+        self.status = -number
+        self.reporter.frozen = True
+        raise Frozen
+
     def look(self) -> None:
         """Notice that the main task has ended, and how."""
         if self.status is not None or self._main is None or not self._main.done():
             return
         if self._main.cancelled():
-            self.broke_down(asyncio.CancelledError())
+            if self._is_main:
+                self.status = -signal.SIGINT
+            else:
+                self.broke_down(asyncio.CancelledError())
         elif (error := self._main.exception()) is not None:
             if not self.frozen:
                 self.broke_down(error)
@@ -264,12 +291,17 @@ class Process:
     def broke_down(self, error: BaseException) -> None:
         """Something came out of the loop itself: report it, as the real host does."""
         path = Path(self._job["module"])
+        if self._is_main and isinstance(error, SystemExit | KeyboardInterrupt):
+            status = exits.status_of(error)
+            self.host.torn_down = True
+            self._main = self.loop.create_task(self._unwind(status), name="unwind")
+            return
         if isinstance(error, SystemExit):
-            host.report_exit(self.reporter, error, path)
+            exits.report_exit(self.reporter, error, path)
         else:
             text = f"loop: the event loop broke down under the module: {summary(error)}"
             self.reporter.event(Kind.BROKEN, detail=f"{text}.\n{student_trace(error, path)}")
-        self.status = host.EXIT_BROKEN
+        self.status = exits.EXIT_BROKEN
 
     def kill(self) -> None:
         """SIGKILL, or the end of what ended by itself: the broker loses a consumer."""

@@ -78,6 +78,7 @@ class LogChannel(Channel):
         super().__init__(clock, timing)
         self.partitions = [Partition() for _ in range(PARTITIONS)]
         self.owner: LogSource | None = None
+        self._dead = 0  # members that died, until their session runs out
         self._joining: deque[tuple[LogSource, asyncio.Future[None]]] = deque()
 
     def add(self, stored: Stored) -> None:
@@ -94,7 +95,9 @@ class LogChannel(Channel):
         """A log does not know what was delivered: `waiting` is all that is not committed."""
         settled = sum(each.committed for each in self.partitions)
         return BrokerState(
-            waiting=sum(len(each.records) for each in self.partitions), settled=settled
+            waiting=sum(len(each.records) for each in self.partitions),
+            settled=settled,
+            consumers=self._dead + (self.owner is not None),
         )
 
     def waiting_messages(self) -> list[Stored]:
@@ -133,7 +136,13 @@ class LogChannel(Channel):
                 turn.set_result(None)
 
     def expire(self) -> None:
-        """Nothing more: `crash` has left the group."""
+        """Their sessions are over; `crash` has read no more."""
+        self._dead = 0
+
+    def die(self, source: LogSource) -> None:
+        """A consumer is gone without a word: the group finds out later."""
+        self._dead += 1
+        self.leave(source)
 
 
 class LogSource(SimSource):
@@ -297,4 +306,4 @@ class LogSource(SimSource):
         self._readings = []
         self._again.clear()
         self.lose()
-        self.channel.leave(self)
+        self.channel.die(self)

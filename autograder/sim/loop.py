@@ -17,7 +17,7 @@ from asyncio import base_events
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from autograder.sim.clock import Appointment, Clock
 from autograder.sim.waits import who_waits
@@ -42,6 +42,16 @@ class Deadlock(RuntimeError):  # noqa: N818 - the field's word
 
 class Endless(RuntimeError):  # noqa: N818 - the same
     """The loop took more steps than any program needs: something spins."""
+
+
+class SignalTable(Protocol):
+    """What a loop needs of `autograder.sim.signals.Signals`."""
+
+    def add(self, number: int, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        """As `loop.add_signal_handler`."""
+
+    def remove(self, number: int) -> bool:
+        """As `loop.remove_signal_handler`."""
 
 
 class _Timer(asyncio.TimerHandle):
@@ -83,6 +93,7 @@ class SimLoop(base_events.BaseEventLoop):
         self._made = 0
         self._turns = 0  # since time last jumped
         self._dead = False
+        self.signals: SignalTable | None = None  # of the process, if the program owns them
         self.set_task_factory(_new_task)  # type: ignore[arg-type]  # it is only called with us
 
     # -- time
@@ -175,6 +186,20 @@ class SimLoop(base_events.BaseEventLoop):
         self._ready.clear()
         self.close()
 
+    # -- signals
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]  # the stubs name the callback's arguments
+        """Have it called in the turn after the signal came."""
+        if self.signals is None:
+            self.refuse("signals (loop.add_signal_handler)")
+        self.signals.add(sig, callback, args)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """Leave the signal to its default again."""
+        if self.signals is None:
+            self.refuse("signals (loop.remove_signal_handler)")
+        return self.signals.remove(sig)
+
     # -- what is not there
 
     def refuse(self, what: str) -> NoReturn:
@@ -214,7 +239,6 @@ _ABSENT = {
     ),
     "threads": "run_in_executor",
     "processes": "subprocess_exec subprocess_shell connect_read_pipe connect_write_pipe",
-    "signals": "add_signal_handler remove_signal_handler",
 }
 
 

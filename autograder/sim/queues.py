@@ -49,6 +49,7 @@ class QueueChannel(Channel):
             unsettled=len(self._unsettled),
             settled=self._settled,
             redelivered=sum(each.deliveries > 1 for each in self._unsettled),
+            consumers=len(self.consumers),
         )
 
     def waiting_messages(self) -> list[Stored]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import socket
 import subprocess
 import threading
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
 from autograder.sim.clock import Clock
+from autograder.sim.signals import Signals
 
 EPOCH_S = 1_800_000_000.0
 """What `time.time()` says when a world begins: any day, but always the same one."""
@@ -32,12 +34,24 @@ class Walls:
     def __init__(self) -> None:
         self._clock = Clock()
         self._refuse: Callable[[str], NoReturn] = _nobody
+        self._signals: Callable[[], Signals | None] = lambda: None
         self._saved: list[tuple[Any, str, Any]] = []
 
-    def surround(self, clock: Clock, refuse: Callable[[str], NoReturn], *, seed: int) -> None:
-        """From now on this is the time, and this is told what is not there."""
+    def surround(
+        self,
+        clock: Clock,
+        refuse: Callable[[str], NoReturn],
+        *,
+        seed: int,
+        signals: Callable[[], Signals | None] = lambda: None,
+    ) -> None:
+        """From now on this is the time, and this is told what is not there.
+
+        `signals` are those of the program that has its turn, if it owns them.
+        """
         self._clock = clock
         self._refuse = refuse
+        self._signals = signals
         random.seed(seed)
 
     def __enter__(self) -> Self:
@@ -51,6 +65,9 @@ class Walls:
         self._replace(socket.socket, "bind", self._refusing("network"))
         self._replace(subprocess.Popen, "__init__", self._refusing("processes"))
         self._replace(os, "fork", self._refusing("processes (os.fork)"))
+        for name in "signal", "getsignal", "raise_signal":
+            self._replace(signal, name, self._with_signals(name, getattr(signal, name)))
+        self._replace(os, "kill", self._kill(os.kill))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,11 +86,43 @@ class Walls:
         self._saved.append((owner, name, getattr(owner, name)))
         setattr(owner, name, by)
 
+    def _with_signals(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the module `signal`, on the program's own table if it has one."""
+
+        def instead(*arguments: Any) -> Any:
+            signals = self._signals()
+            return (
+                original(*arguments) if signals is None else _OF_SIGNALS[name](signals, *arguments)
+            )
+
+        return instead
+
+    def _kill(self, original: Callable[[int, int], None]) -> Callable[[int, int], None]:
+        """`os.kill`: there is one process, and it may send itself a signal."""
+
+        def kill(pid: int, number: int) -> None:
+            signals = self._signals()
+            if signals is None:
+                original(pid, number)
+            elif pid == os.getpid():
+                signals.deliver(number)
+            else:
+                self._refuse("processes (os.kill)")
+
+        return kill
+
     def _refusing(self, what: str) -> Callable[..., NoReturn]:
         def refuse(*_: object, **__: object) -> NoReturn:
             self._refuse(what)
 
         return refuse
+
+
+_OF_SIGNALS: dict[str, Callable[..., Any]] = {
+    "signal": Signals.set,
+    "getsignal": Signals.get,
+    "raise_signal": Signals.deliver,
+}
 
 
 def _nobody(what: str) -> NoReturn:

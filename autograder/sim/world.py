@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from signal import Signals
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -18,6 +19,7 @@ from autograder.sim.clock import Appointment, Clock
 from autograder.sim.host import Process
 from autograder.sim.loop import Deadlock, Endless, NotSimulated
 from autograder.sim.schedule import Schedule
+from autograder.sim.signals import Signals as ProcessSignals
 from autograder.sim.source import Stored
 from autograder.sim.stores import SimStores
 from autograder.sim.timing import Timing
@@ -30,11 +32,17 @@ STILL_S = 2.0
 STORM_REPEATS = 100
 """Takes or handler calls of one message; the same as on a real broker."""
 
+NOTICED_S = 0.25
+"""Virtual seconds in which a process notices a signal that it handles: as on a real broker."""
+
 CLOSING_S = 10.0
 """Virtual seconds that a process has to close its connection in."""
 
 WEIGHING_S = 0.5
 """Virtual seconds in which a log commits what is settled, and forgets it."""
+
+A_LITTLE_S = 1e-6
+"""Virtual seconds by which a time is over."""
 
 CUT = "cut"
 """Detail of a fault that the world adds by itself: a connection that breaks."""
@@ -72,7 +80,7 @@ class World:
         self._moved_at = 0.0
         self._changed = True
         self._stores = SimStores(job, self.clock, self._timing, self._refuse)
-        walls.surround(self.clock, self._refuse, seed=schedule.seed)
+        walls.surround(self.clock, self._refuse, seed=schedule.seed, signals=self._signals)
 
     # -- orders
 
@@ -130,6 +138,7 @@ class World:
         conditions, timeout_s = order["conditions"], order["timeout_s"]
         self._moved_at = max(self._moved_at, self.clock.now)
         why: Wait | None = None
+        waiting = True
 
         def decided() -> bool:
             nonlocal why
@@ -144,13 +153,26 @@ class World:
 
         self._sync()
         self._changed = True
+        if "exited" in conditions:
+            self._look_again_after(timeout_s, lambda: waiting)
         breaking = self._break_after(order["cut_after_s"])
         stop = self._run(decided, within_s=None)
+        waiting = False
         if breaking is not None:
             breaking.cancel()
         if why is None and stop.dead_end and not decided():
             why = self._why_not(conditions, timeout_s, dead_end=True) or Wait.LATE
         return str(why or Wait.LATE)
+
+    def _look_again_after(self, timeout_s: float, wanted: Callable[[], bool]) -> None:
+        """Have time stop when nothing has moved for so long: it would go on to the next deadline."""
+
+        def look() -> None:
+            if wanted():
+                self._look_again_after(timeout_s, wanted)
+
+        still_since = max(self._moved_at, self.clock.now - timeout_s)
+        self.clock.call_at(still_since + timeout_s + A_LITTLE_S, look)
 
     def _break_after(self, seconds: float | None) -> Appointment | None:
         """Have the connection break by itself after this time."""
@@ -177,6 +199,21 @@ class World:
         """SIGTERM, and on until the stop is in force."""
         self._soon(lambda process: process.host.ask_to_stop())
         self._run(lambda: self.tally.life.stopped or self.tally.life.returned)
+
+    def _do_signal(self, order: Mapping[str, Any]) -> None:
+        """A signal, and on until a program that handles it has noticed, or its process is gone."""
+
+        def deliver(process: Process) -> None:
+            if process.signals is not None:
+                process.signals.deliver(order["signal"])
+
+        life = self.tally.life
+        life.told = True
+        self._soon(deliver)
+        self._let_pass(NOTICED_S, unless=lambda: life.returned or life.gone)
+        if self._process is not None and not (life.returned or life.gone or life.stopped):
+            self._tell([str(Kind.STOP_IN_FORCE), "", "", 0, 0, ""])
+            self.tally.tell(life, Kind.STOP_IN_FORCE, "", 0, "")
 
     def _do_called(self, _: Mapping[str, Any]) -> None:
         """On until the student's function was called."""
@@ -223,7 +260,9 @@ class World:
     def _do_state(self, _: Mapping[str, Any]) -> list[int]:
         """The broker's counts."""
         state = self._broker.channel(self._lane).state()
-        return [state.waiting, state.unsettled, state.settled, state.redelivered]
+        return [
+            state.waiting, state.unsettled, state.settled, state.redelivered, state.consumers
+        ]  # fmt: skip
 
     def _do_letters_down(self, _: Mapping[str, Any]) -> None:
         """Silence on the connection to the dead letters."""
@@ -316,7 +355,7 @@ class World:
                 process.broke_down(error)
             look()
 
-    def _let_pass(self, seconds: float) -> None:
+    def _let_pass(self, seconds: float, unless: Callable[[], bool] = lambda: False) -> None:
         if seconds:
             over = False
 
@@ -325,7 +364,7 @@ class World:
                 over = True
 
             self.clock.call_later(seconds, pass_over)
-            self._run(lambda: over)
+            self._run(lambda: over or unless())
 
     def _soon(self, do: Callable[[Process], None]) -> None:
         """Have something done by the process's own loop, in its next turn."""
@@ -356,6 +395,10 @@ class World:
             self.tally.connections = connections
             self._changed = True
 
+    def _signals(self) -> ProcessSignals | None:
+        """Those of the process that has its turn, if they are its own."""
+        return self._process.signals if self._process is not None else None
+
     def figures(self) -> list[int]:
         """What a heartbeat would say now."""
         if self._process is None or self._process.status is not None:
@@ -372,6 +415,12 @@ class World:
         if tally.most_repeats > STORM_REPEATS:
             return Wait.STORM
         still_s = self.clock.now - self._moved_at
+        if "exited" in conditions and life.told and "returned" not in conditions:
+            # it has a deadline of its own to keep: only time tells that it does not
+            if not dead_end and still_s <= timeout_s:
+                return None
+            busy, held, settling = self.figures()[2:5]
+            return Wait.LATE if busy != held or settling else Wait.STALLED
         if not dead_end and still_s <= min(STILL_S, timeout_s):
             return None
         late = Wait.LATE if dead_end or still_s > timeout_s else None
@@ -400,7 +449,7 @@ class World:
         process.look()
         self.refused = self.refused or process.loop.refused
         if process.status is not None:
-            self._bring_to_an_end(process, f"status {process.status}")
+            self._bring_to_an_end(process, _how(process.status))
 
     def _end_process(self) -> None:
         """Make sure that no process lives; whatever it left unsettled comes back."""
@@ -429,6 +478,11 @@ class World:
 
     def _remember_refusal(self, what: str) -> None:
         self.refused = self.refused or what
+
+
+def _how(status: int) -> str:
+    """`status 3`, `signal SIGTERM`: as the examiner says it of a real process."""
+    return f"status {status}" if status >= 0 else f"signal {Signals(-status).name}"
 
 
 def same_everywhere(text: str) -> str:

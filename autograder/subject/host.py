@@ -20,11 +20,20 @@ from pathlib import Path
 from typing import Any
 
 from autograder.messaging import Message, Permanent, Transient
-from autograder.messaging.adapter import AdapterSource, Lane, Standing, open_source
-from autograder.messaging.route import Posted, Route, open_route
+from autograder.messaging.adapter import AdapterSource, Lane, Standing, connect
+from autograder.messaging.route import Route, open_route
 from autograder.model import Call, Kind
 from autograder.storage import Database, Lease, Transaction
 from autograder.subject import effects, wire
+from autograder.subject.exits import (  # fmt: skip
+    EXIT_BROKEN,
+    EXIT_NO_BROKER,
+    EXIT_OK,
+    exit_status,
+    report_exit,
+    status_of,
+)
+from autograder.subject.gates import Gates
 from autograder.subject.keeping import kept
 from autograder.subject.letters import RecordedDeadLetters, RecordedPublish
 from autograder.subject.module import (  # fmt: skip
@@ -35,12 +44,17 @@ from autograder.subject.module import (  # fmt: skip
     student_trace,
     summary,
 )
-from autograder.subject.recorded import Book, RecordedMessage, RecordedSource, StopEvent
+from autograder.subject.recorded import (  # fmt: skip
+    Book,
+    RecordedConnection,
+    RecordedMessage,
+    RecordedSource,
+    StopEvent,
+)
 from autograder.subject.reporter import Reporter
 from autograder.subject.stored import RecordedDatabase
 from autograder.subject.work import Worker
 
-EXIT_OK, EXIT_BROKEN, EXIT_BUG, EXIT_NO_BROKER = 0, 1, 70, 69
 BEAT_S = 0.05  # how often the subject says that its loop turns
 _STUDENT: ContextVar[bool] = ContextVar("student", default=False)
 
@@ -53,8 +67,13 @@ def main(channel: socket.socket, job: dict[str, Any]) -> int:
         return status
     reporter = Reporter(channel)
     _forbid_forks(reporter)
+    call = Call(**job["call"])
+    if call.is_main:  # what a process begins with, whatever ours was started from
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
     try:
-        function = load(Path(job["module"]), Call(**job["call"]))
+        function = load(Path(job["module"]), call)
     except Broken as broken:
         reporter.event(Kind.BROKEN, detail=broken.detail)
         _flush()
@@ -62,16 +81,28 @@ def main(channel: socket.socket, job: dict[str, Any]) -> int:
     status = _run(Host(channel, reporter, job), function, reporter, Path(job["module"]))
     reporter.flush()
     _flush()
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
     return status
 
 
 def _run(host: Host, function: StudentFunction, reporter: Reporter, path: Path) -> int:
-    """Run the event loop. What tears it down is reported at once, and nothing is tidied up then."""
+    """Run the event loop. What tears it down is reported at once, and nothing is tidied up then.
+
+    A module that is all of its process may tear it down: then tasks are cancelled, as `asyncio.run`
+    does it, and the status is its own.
+    """
     with asyncio.Runner() as runner:
         try:
             return runner.run(host.run(function))
-        except SystemExit as error:
+        except (SystemExit, KeyboardInterrupt) as error:
             # It came out of one of the student's own tasks: asyncio lets it end the loop.
+            if host.is_main:
+                host.torn_down = True
+                return status_of(error)
+            if not isinstance(error, SystemExit):
+                raise
             report_exit(reporter, error, path)
         except BaseException as error:
             if not host.called:
@@ -80,48 +111,6 @@ def _run(host: Host, function: StudentFunction, reporter: Reporter, path: Path) 
             reporter.event(Kind.BROKEN, detail=f"{text}.\n{student_trace(error, path)}")
         _flush()
         os._exit(EXIT_BROKEN)
-
-
-def report_exit(reporter: Reporter, error: SystemExit, path: Path) -> None:
-    """Report that the module calls sys.exit, and where."""
-    text = f"exit: the module calls sys.exit({error.code!r}) in the middle of the run"
-    where, trace = student_line(error, path), student_trace(error, path)
-    reporter.event(Kind.BROKEN, detail=f"{text} ({where}).\n{trace}")
-
-
-class Gates:
-    """Which messages wait, and until when. A later rule wins over an earlier one."""
-
-    def __init__(self) -> None:
-        self._rules: list[tuple[bool, dict[str, Any]]] = []  # hold or not, and what
-        self._opened = asyncio.Event()
-
-    def rule(self, match: dict[str, Any], *, hold: bool) -> None:
-        """From now on hold, or let through, what matches; whoever waits looks again."""
-        if not match:
-            self._rules.clear()
-        if hold or match:
-            if "ids" in match:
-                match = {"ids": set(match["ids"])}
-            self._rules.append((hold, match))
-        self._opened.set()
-        self._opened = asyncio.Event()
-
-    def closed_for(self, message: Message | Posted) -> bool:
-        """Whether this message has to wait now."""
-        hold: bool
-        for hold, match in reversed(self._rules):
-            if "ids" in match and message.id not in match["ids"]:
-                continue
-            if "key" in match and message.key != match["key"]:
-                continue
-            return hold
-        return False
-
-    async def wait_open(self, message: Message | Posted) -> None:
-        """Return when the gate is open for this message."""
-        while self.closed_for(message):
-            await self._opened.wait()
 
 
 class Host:
@@ -141,8 +130,11 @@ class Host:
         self._stop = StopEvent(reporter)
         self._pending = bytearray()
         self._students: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
-        self._run: asyncio.Task[None] | None = None
+        self._run: asyncio.Task[int] | None = None
         self._source: AdapterSource | None = None  # until there is a connection
+        self._connecting = False
+        self._interrupted = False  # by Ctrl-C, as `asyncio.run` passes it on
+        self.torn_down = False  # the loop is: whoever tears it down cancels every task itself
         self.called = False  # the student's function was
         for order in job["orders"]:
             self._obey(order)
@@ -152,33 +144,52 @@ class Host:
         loop = asyncio.get_running_loop()
         self._reporter.use_loop(loop)
         loop.set_task_factory(self._remember_task)
-        loop.add_signal_handler(signal.SIGTERM, self._stop.ask)
+        if not self.is_main:
+            loop.add_signal_handler(signal.SIGTERM, self._stop.ask)
         loop.add_reader(self._channel, self._read_orders)
         self._keep_telling()
         try:
             async with AsyncExitStack() as stack:
-                await self._play(function, stack)
+                status = await self._play(function, stack)
         except OSError as error:
             print(f"ackademy: no connection to the broker: {error}", file=sys.stderr)
             return EXIT_NO_BROKER
         finally:
             loop.remove_reader(self._channel)
-        return EXIT_OK
+        return status
 
-    async def _play(self, function: StudentFunction, stack: AsyncExitStack) -> None:
+    @property
+    def is_main(self) -> bool:
+        """Whether the student's function is all there is to this process."""
+        return self._call.is_main
+
+    async def _play(self, function: StudentFunction, stack: AsyncExitStack) -> int:
         """Provide what the call names, and call; what was opened is closed with the stack."""
         given = {name: await self._provide(name, stack) for name in self._call.names}
         self._tell()
         if self._job["stop_first"]:
             self._stop.ask()
         self.called = True
-        self._reporter.event(Kind.RUN_STARTED)
+        self._reporter.event(Kind.RUN_STARTED, detail=self._called() if self.is_main else "")
         call = self._guarded(function, given)
-        self._run = asyncio.get_running_loop().create_task(call, name="run")
+        self._run = run = asyncio.get_running_loop().create_task(call, name="run")
         try:
-            await asyncio.wait({self._run})
+            await asyncio.wait({run})
+        except asyncio.CancelledError:
+            if not self.is_main:
+                raise
+            if not self.torn_down:
+                self._interrupted = True
+                run.cancel()
+            await asyncio.wait({run})
         finally:
             self._run = None
+        return run.result()
+
+    def _called(self) -> str:
+        """`main workers=4 deadline_s=2`: what was called, with which options."""
+        options = (f"{name}={value}" for name, value in self._job["options"].items())
+        return " ".join([self._call.function, *options])
 
     async def _provide(self, name: str, stack: AsyncExitStack) -> Any:
         """One thing that the student's function is given. Raises `OSError` if there is no broker."""
@@ -186,6 +197,8 @@ class Host:
             case "source":
                 self._source = await self._open_source(stack)
                 return RecordedSource(self._source, self._reporter, self._book)
+            case "connect":
+                return self._connect
             case "dead_letters":
                 letters = await self._open_route("dead_letters", stack)
                 return RecordedDeadLetters(letters, self._reporter, self._book)
@@ -208,10 +221,10 @@ class Host:
                 return self._job["options"][name]
 
     async def _open_source(self, stack: AsyncExitStack) -> AdapterSource:
-        """A connection of the run's lane."""
-        lane = Lane(**self._job["lane"])
-        opening = open_source(self._job["engine"], lane, prefetch=self._job["prefetch"])
-        return await stack.enter_async_context(opening)
+        """A connection of the run's lane, closed with the stack."""
+        source = await self._new_source()
+        stack.push_async_callback(source.close)
+        return source
 
     async def _open_route(self, which: str, stack: AsyncExitStack) -> Route:
         """A connection of its own, to the dead letters or to the run's own lane."""
@@ -231,15 +244,39 @@ class Host:
         lease: Lease = await stack.enter_async_context(opening(url, prefix=prefix))
         return lease
 
-    async def _guarded(self, function: StudentFunction, given: Mapping[str, Any]) -> None:
-        """The student's call itself. What comes out of it is an event, never an exception."""
+    async def _new_source(self) -> AdapterSource:
+        lane = Lane(**self._job["lane"])
+        return await connect(self._job["engine"], lane, prefetch=self._job["prefetch"])
+
+    async def _connect(self) -> RecordedConnection:
+        """What a module is given that opens its connection itself. Nobody closes it for it."""
+        if self._connecting:
+            raise RuntimeError("connect() was called before: a process has one connection")
+        self._connecting = True
+        try:
+            self._source = await self._new_source()
+        except OSError as error:  # ours to answer for: the module has done nothing yet
+            print(f"ackademy: no connection to the broker: {error}", file=sys.stderr)
+            _flush()
+            os._exit(EXIT_NO_BROKER)
+        self._reporter.event(Kind.CONNECTED)
+        return RecordedConnection(self._source, self._reporter, self._book)
+
+    async def _guarded(self, function: StudentFunction, given: Mapping[str, Any]) -> int:
+        """The student's call itself, and the status that comes of it.
+
+        What comes out of it is an event, never an exception.
+        """
         token = _STUDENT.set(True)
         try:
             call = self._call
             named = {name: given[name] for name in call.named}
-            await function(*(given[name] for name in call.positional), **named)
+            result = await function(*(given[name] for name in call.positional), **named)
         except SystemExit as error:
+            if self.is_main:
+                return status_of(error)
             report_exit(self._reporter, error, self._path)
+            return EXIT_OK
         except BaseException as error:  # noqa: BLE001 - whatever the student's code raises
             _STUDENT.reset(token)
             where = student_line(error, self._path)
@@ -248,12 +285,21 @@ class Host:
             text += f"; left behind: {left}" if left else ""
             trace = student_trace(error, self._path)
             self._reporter.event(Kind.RUN_RAISED, detail=f"{text}\n{trace}")
+            if self._interrupted and isinstance(error, asyncio.CancelledError):
+                error = KeyboardInterrupt()
+            return status_of(error) if self.is_main else EXIT_OK
         else:
             _STUDENT.reset(token)
             self._reporter.event(Kind.RUN_RETURNED, detail=await self._left_behind())
+            return exit_status(result) if self.is_main else EXIT_OK
 
     async def _left_behind(self) -> str:
-        """Names of tasks that outlive the run; one that was cancelled gets some turns to end."""
+        """Names of tasks that outlive the run; one that was cancelled gets some turns to end.
+
+        A process that ends takes them with it: those of a main are nobody's business.
+        """
+        if self.is_main:
+            return ""
         for _ in range(5):
             await asyncio.sleep(0)
         return ", ".join(sorted(_describe(task) for task in self._students if not task.done())[:20])

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from itertools import count
 
-from autograder.messaging import AlreadySettled, Message, SettleFailed, Source
+from autograder.messaging import AlreadySettled, Connection, Message, SettleFailed, Source
 from autograder.model import BY_THE_MODULE, Kind
 from autograder.subject.reporter import Reporter
 
@@ -139,6 +139,24 @@ class RecordedSource:
         finally:
             self._book.settling -= 1
         self._reporter.event(Kind.SOURCE_CLOSED)
+
+
+class RecordedConnection(RecordedSource):
+    """A source that its module closes itself."""
+
+    def __init__(self, inner: Connection, reporter: Reporter, book: Book) -> None:
+        super().__init__(inner, reporter, book)
+        self._connection = inner
+
+    async def close(self) -> None:
+        """See `autograder.messaging.Connection.close`."""
+        self._reporter.event(Kind.DISCONNECTING)
+        self._book.settling += 1  # the adapter's time, and the broker's
+        try:
+            await self._connection.close()
+        finally:
+            self._book.settling -= 1
+        self._reporter.event(Kind.DISCONNECTED)
 
 
 class StopEvent(asyncio.Event):

@@ -36,12 +36,14 @@ class Life:
     number: int
     first_delivery: int  # added to the process's own numbers
     called: bool = False  # the student's function was
-    stopped: bool = False  # its stop event was set, and the turns of grace are over
+    connected: bool = False  # by the student's own call
+    stopped: bool = False  # it was told to stop, and the turns of grace are over
     returned: bool = False  # the student's function came back or raised
     at_break: bool = False
     broken: bool = False
     died_at_work: bool = False
     ended_by_us: bool = False
+    told: bool = False  # by a signal, to end
     gone: bool = False  # nothing of the process is left
     running: set[int] = field(default_factory=set)
 
@@ -152,6 +154,8 @@ def _mark(life: Life, kind: Kind) -> None:
         life.returned = True
     elif kind is Kind.RUN_STARTED:
         life.called = True
+    elif kind is Kind.CONNECTED:
+        life.connected = True
     elif kind is Kind.STOP_IN_FORCE:
         life.stopped = True
     elif kind is Kind.BREAK:

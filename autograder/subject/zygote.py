@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from autograder.subject import host, isolation, seccomp, wire
+from autograder.subject import exits, host, isolation, seccomp, wire
 
 LARGEST_JOB = 1 << 20  # bytes
 SPARE_PROCESSES = 256  # threads and processes a subject may add to what the user runs already
@@ -92,7 +92,10 @@ def _watch(subject: int, control: socket.socket, wake: int) -> int:
             data = control.recv(4096)
             pending += data
             for line in wire.split(pending):
-                _signal(subject, json.loads(line)["signal"])
+                number = json.loads(line)["signal"]
+                _signal(subject, number)
+                with suppress(OSError):
+                    control.sendall(wire.encode({"sent": number}))
             if not data:  # the examiner is gone, or has had enough
                 examiner_lives = False
                 _signal(subject, signal.SIGKILL)
@@ -169,7 +172,7 @@ def _parent(pid: int) -> int:
 
 def _become_subject(job: dict[str, Any], events_fd: int, output_fd: int) -> NoReturn:
     """In the forked child: put up the walls, then hand over to the host. Never returns."""
-    status = host.EXIT_BUG
+    status = exits.EXIT_BUG
     try:
         os.setpgid(0, 0)  # the keeper leads the session already: there is no terminal to lose
         isolation.die_with_parent(signal.SIGKILL)

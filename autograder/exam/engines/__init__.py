@@ -67,6 +67,12 @@ class Engine(Protocol):
     async def state(self, lane: Lane) -> BrokerState:
         """The broker's own counts, now."""
 
+    async def at_rest(self, lane: Lane) -> BrokerState:
+        """The same, when nobody consumes: `waiting` is what would be delivered to whoever came now.
+
+        What is `unsettled` then is with the dead, until a lease runs out.
+        """
+
     async def expire(self, lane: Lane) -> None:
         """Have the broker deliver again, now, what a dead process left unsettled.
 

@@ -148,26 +148,34 @@ class KafkaEngine:
         places = self._partitions[lane.channel]
         async with self.ours():
             coordinator = await self._coordinator_of(lane)
-            committed, ends = await asyncio.gather(
+            committed, ends, members = await asyncio.gather(
                 self._admin.list_consumer_group_offsets(lane.consumer, coordinator, places),
                 self._reader.end_offsets(places),
+                self._members(lane, coordinator),
             )
         settled = sum(max(committed[place].offset, 0) for place in places)
-        return BrokerState(waiting=sum(ends.values()) - settled, settled=settled)
+        return BrokerState(
+            waiting=sum(ends.values()) - settled, settled=settled, consumers=len(members)
+        )
+
+    async def at_rest(self, lane: Lane) -> BrokerState:
+        """The same: what is not committed is delivered again, once the group has no dead member."""
+        return await self.state(lane)
 
     async def expire(self, lane: Lane) -> None:
         """Leave the group in the dead process's place: its session does not have to run out."""
         async with self.ours():
             coordinator = await self._coordinator_of(lane)
-            said = await self._admin.describe_consumer_groups([lane.consumer], coordinator)
-            members = [
-                member for response in said for group in response.groups for member in group[5]
-            ]
-            for identity, *_ in members:
+            for identity in await self._members(lane, coordinator):
                 # the client offers no method to remove a member
                 await self._admin._send_request(  # noqa: SLF001 - see the line above
                     LeaveGroupRequest(lane.consumer, identity), coordinator
                 )
+
+    async def _members(self, lane: Lane, coordinator: int) -> list[str]:
+        """The members of the lane's group, by the names that the broker gave them."""
+        said = await self._admin.describe_consumer_groups([lane.consumer], coordinator)
+        return [member[0] for response in said for group in response.groups for member in group[5]]
 
     async def disown(self, lane: Lane) -> None:
         """Put the consumer out of its group: its session is what delivered its messages."""

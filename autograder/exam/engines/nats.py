@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nats.aio.client import Client
@@ -121,6 +122,36 @@ class NatsEngine:
             settled=delivered - unsettled,
             redelivered=info.num_redelivered or 0,
         )
+
+    async def at_rest(self, lane: Lane) -> BrokerState:
+        """By asking for messages, as a consumer does, and handing them back.
+
+        The server's own figures do not tell what was handed back from what is still out: both are
+        pending acknowledgements. A request with `no_wait` ends with a status when there is no more.
+        """
+        state = await self.state(lane)
+        there = state.waiting + max(state.unsettled, 0)
+        waiting = await self._deliverable(lane, there) if there else 0
+        return replace(state, waiting=waiting, unsettled=max(0, there - waiting))
+
+    async def _deliverable(self, lane: Lane, most: int) -> int:
+        """How many messages a consumer would get now, up to `most`."""
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{lane.channel}.{lane.consumer}"
+        request = json.dumps({"batch": most, "no_wait": True}).encode()
+        async with self.ours():
+            self._not_lost()
+            answers = await self._client.subscribe(self._client.new_inbox())
+            await self._client.publish(subject, request, reply=answers.subject)
+            replies: list[str] = []
+            while len(replies) < most:
+                delivered = await answers.next_msg(timeout=PATIENCE_S)
+                if "Status" in (delivered.headers or {}):
+                    break
+                replies.append(delivered.reply)
+            await answers.unsubscribe()
+            for answer in [await self._request(reply, b"-NAK") for reply in replies]:
+                await self._answered(answer)
+        return len(replies)
 
     async def read(self, lane: Lane) -> list[Outgoing]:
         """Ask as the consumer does, and acknowledge."""

@@ -127,13 +127,19 @@ class RabbitEngine:
             if consumers:
                 counts = await self._management.fresh_counts(lane.channel)
                 if counts is None:
-                    return BrokerState(waiting=ready + delayed or -1)
+                    return BrokerState(waiting=ready + delayed or -1, consumers=consumers)
                 if await self._delayed(lane) != delayed:
                     return BrokerState()  # it moves while we count: whoever asks may ask again
                 ready, unsettled = counts
         waiting = ready + delayed
         settled = self._confirmed[lane.channel] - waiting - unsettled
-        return BrokerState(waiting=waiting, unsettled=unsettled, settled=max(settled, 0))
+        return BrokerState(
+            waiting=waiting, unsettled=unsettled, settled=max(settled, 0), consumers=consumers
+        )
+
+    async def at_rest(self, lane: Lane) -> BrokerState:
+        """The same: what a consumer had is ready as soon as the broker has seen it go."""
+        return await self.state(lane)
 
     async def _at_rest(self, lane: Lane) -> tuple[int, int, int]:
         """Messages delayed, messages ready, and consumers.

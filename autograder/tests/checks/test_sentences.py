@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autograder.checks import catalogue, dead_letter_queue, keyed, pool
+from autograder.checks import catalogue, dead_letter_queue, graceful, keyed, pool
 
-ALL = sorted({*pool.__all__, *keyed.__all__, *dead_letter_queue.__all__})
+ALL = sorted({*pool.__all__, *keyed.__all__, *dead_letter_queue.__all__, *graceful.__all__})
 
 
 def test_the_catalogue_holds_them_all():

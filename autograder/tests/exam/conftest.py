@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 import pytest_asyncio
@@ -36,7 +37,11 @@ POOL = """
         waiter.cancel()
 """
 
-MakeExam = Callable[[str], Exam]
+
+class MakeExam(Protocol):
+    """An exam of a module given as text, and of the function it is about."""
+
+    def __call__(self, text: str = POOL, call: Call = ...) -> Exam: ...
 
 
 @pytest.fixture(scope="session")
@@ -58,14 +63,14 @@ async def engine(bench: Bench) -> AsyncIterator[Engine]:
 def make_exam(engine: Engine, zygote: Zygote, tmp_path: Path) -> MakeExam:
     """An exam of a module given as text."""
 
-    def make(text: str = POOL) -> Exam:
+    def make(text: str = POOL, call: Call = Call("run")) -> Exam:  # noqa: B008 - it never changes
         module = tmp_path / "worker_pool.py"
         module.write_text(textwrap.dedent(text))
         return Exam(
             engine=engine,
             zygote=zygote,
             submission=module,
-            call=lambda _: Call("run"),
+            call=lambda _: call,
             seed=1,
             test="test",
         )

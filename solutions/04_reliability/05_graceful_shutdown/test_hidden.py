@@ -1,0 +1,177 @@
+"""What grades `graceful_shutdown.main`. Signals are real where the broker is; gates decide what waits.
+
+Each scenario's docstring says which wrong designs it is for; NOTES.md has the table.
+"""
+
+from __future__ import annotations
+
+from autograder.checks.graceful import (
+    ack_follows_work,
+    backpressure_holds,
+    buffered_messages_are_returned,
+    concurrency_is_bounded,
+    connection_closed_cleanly,
+    deadline_is_kept,
+    exit_code_tells,
+    failed_work_is_not_acked,
+    idle_shutdown_is_prompt,
+    no_message_is_lost,
+    second_signal_is_faster,
+    shutdown_drains_in_flight,
+    sigint_equals_sigterm,
+    stop_means_no_new_work,
+)
+from autograder.exam import Exam, guarantees, simulated_only
+
+FAR_S = 60  # a deadline that no scenario here lives to see
+
+
+@guarantees(
+    shutdown_drains_in_flight,
+    stop_means_no_new_work,
+    buffered_messages_are_returned,
+    connection_closed_cleanly,
+    sigint_equals_sigterm,
+    exit_code_tells,
+    backpressure_holds,
+    concurrency_is_bounded,
+    ack_follows_work,
+    no_message_is_lost,
+)
+async def test_two_rollouts_under_load(exam: Exam) -> None:
+    """SIGTERM to the first process, Ctrl-C to the second, both in the middle of work.
+
+    Handlers run, more is buffered, more arrives after the signal. One of those at work goes on for a
+    while after the gate has opened, so that whoever closes first, or cancels, is seen. The third
+    process finishes what is left: whatever it gets twice, a process before it had not settled.
+    """
+    workers = exam.random.randint(2, 4)
+    orders = exam.messages(12, keys=5)
+    async with exam.start(workers=workers, deadline_s=FAR_S) as run:
+        for tell in run.terminate, run.interrupt:
+            slow = exam.messages(workers, keys=3, sleep_s=0.1)
+            late = exam.messages(4, keys=3)
+            await run.hold()
+            await run.publish([*slow, *orders])
+            orders += late
+            await run.until(running=workers)
+            await tell()
+            await run.publish(late)
+            await run.release()
+            await run.until(exited=True)
+            await run.ask_broker()
+            await run.restart()
+            orders = []
+        await run.until(settled=12 + 2 * (workers + 4))
+
+
+@guarantees(
+    idle_shutdown_is_prompt,
+    shutdown_drains_in_flight,
+    connection_closed_cleanly,
+    exit_code_tells,
+    failed_work_is_not_acked,
+    no_message_is_lost,
+)
+async def test_a_quiet_night(exam: Exam) -> None:
+    """All work is done, also what failed at first or for good; then nothing comes but the signal.
+
+    For flags that are looked at now and then, for takes that nobody ends, and for drains that wait for
+    a message.
+    """
+    workers = exam.random.randint(1, 4)
+    good, flaky = exam.messages(workers + 3), exam.messages(2, transient=1)
+    hopeless = exam.messages(2, permanent=True)
+    async with exam.start(workers=workers, deadline_s=FAR_S) as run:
+        await run.publish([*flaky, *good, *hopeless])
+        await run.until(settled=len(good) + len(flaky) + len(hopeless))
+        await run.terminate()
+        await run.until(exited=True)
+
+
+@guarantees(
+    deadline_is_kept,
+    exit_code_tells,
+    connection_closed_cleanly,
+    buffered_messages_are_returned,
+    failed_work_is_not_acked,
+    ack_follows_work,
+    no_message_is_lost,
+)
+async def test_handlers_that_hang(exam: Exam) -> None:
+    """All handlers hang, and there are many: a deadline for each of them adds up to several.
+
+    The next process gets their messages, and those that the dead one had only buffered.
+    """
+    workers = exam.random.randint(6, 8)
+    orders = exam.messages(workers + 4, keys=5)
+    async with exam.start(workers=workers, deadline_s=1) as run:
+        await run.hold()
+        await run.publish(orders)
+        await run.until(running=workers)
+        await run.terminate()
+        await run.until(exited=True)
+        await run.ask_broker()
+        await run.restart()
+        await run.release()
+        await run.until(settled=len(orders))
+
+
+@guarantees(
+    second_signal_is_faster,
+    exit_code_tells,
+    failed_work_is_not_acked,
+    ack_follows_work,
+    no_message_is_lost,
+)
+async def test_somebody_loses_patience(exam: Exam) -> None:
+    """A handler hangs, the deadline is far, and a second signal comes: of the same kind, or the other."""
+    workers = exam.random.randint(1, 3)
+    orders = exam.messages(workers + 3)
+    first, second = exam.random.choices(["terminate", "interrupt"], k=2)
+    async with exam.start(workers=workers, deadline_s=FAR_S) as run:
+        await run.hold()
+        await run.publish(orders)
+        await run.until(running=workers)
+        await getattr(run, first)()
+        await getattr(run, second)()
+        await run.until(exited=True)
+        await run.restart()
+        await run.release()
+        await run.until(settled=len(orders))
+
+
+@guarantees(shutdown_drains_in_flight, exit_code_tells, no_message_is_lost)
+@simulated_only("its handlers go on for minutes after the signal")
+async def test_work_that_takes_most_of_the_time_there_is(exam: Exam) -> None:
+    """The deadline is the only limit: no period of grace of one's own ends work that would be done."""
+    workers = exam.random.randint(1, 4)
+    slow = exam.messages(workers, sleep_s=150)
+    async with exam.start(workers=workers, deadline_s=200) as run:
+        await run.publish(slow)
+        await run.until(running=workers, timeout_s=1000)
+        await run.terminate()
+        await run.until(exited=True, timeout_s=1000)
+
+
+@guarantees(
+    shutdown_drains_in_flight, exit_code_tells, connection_closed_cleanly, no_message_is_lost
+)
+async def test_handlers_that_fail_while_everything_ends(exam: Exam) -> None:
+    """What fails after the signal is given back, or up, as at any other time: that is an end, too."""
+    workers = 3
+    orders = [
+        *exam.messages(1, transient=1),
+        *exam.messages(1, permanent=True),
+        *exam.messages(1, error=1),
+    ]
+    exam.random.shuffle(orders)
+    async with exam.start(workers=workers, deadline_s=FAR_S) as run:
+        await run.hold()
+        await run.publish(orders)
+        await run.until(running=workers)
+        await run.terminate()
+        await run.release()
+        await run.until(exited=True)
+        await run.restart()
+        await run.until(settled=len(orders))
