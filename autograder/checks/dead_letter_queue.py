@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from autograder.checks.attempts import attempts_are_exact
 from autograder.checks.dead_letters import (
-    dead_letter_tells_its_story,
     dead_letters_are_confirmed_first,
     healthy_messages_flow,
     permanent_goes_straight_to_dlq,
 )
+from autograder.checks.letter_story import dead_letter_tells_its_story
 from autograder.checks.loss import no_message_is_lost
 from autograder.checks.replay import (
     replay_is_bounded,

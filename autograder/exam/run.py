@@ -29,6 +29,7 @@ from autograder.subject.effects import amount_of
 if TYPE_CHECKING:
     from autograder.exam.exam import Exam
 
+LOOK_AGAIN_AFTER_S = 0.1, 0.3, 1.0
 CLOSING_S = 10  # more than any adapter needs to close
 NOTICE_BEATS = 5  # heartbeats (0.05 s each) in which a process notices a signal that it handles
 PATIENCE_S = 2.0  # in which a broker notices that a process is gone: less than any lease
@@ -152,7 +153,7 @@ class Run:
 
     async def _last_look(self) -> tuple[BrokerState, tuple[Event, ...]]:
         """What the broker says at the end; as events, what lies in the database and among the dead letters."""
-        state = await self.broker_state()
+        state = await self._state_at_rest()
         before = len(self.recorder.events)
         if self._setup.has_effects:
             if self._stores is not None:
@@ -165,6 +166,32 @@ class Run:
             self._note_letter(kind, message)
         letters = sum(kind is Kind.LETTER_FOUND for kind, _ in found)
         return replace(state, dead_letters=letters), self.recorder.events[before:]
+
+    async def _state_at_rest(self) -> BrokerState:
+        """What the broker says when nothing is on its way within it any more.
+
+        A message whose delay is over moves from one queue to another, and is in neither meanwhile: on a
+        busy machine for longer than an engine looks twice. So a broker that seems to have lost what
+        nobody has settled is asked again before it is believed.
+        """
+        state = await self.broker_state()
+        owed = self._unsettled_messages()
+        for pause_s in LOOK_AGAIN_AFTER_S:
+            if state.waiting < 0 or state.waiting + max(state.unsettled, 0) >= owed:
+                break
+            await asyncio.sleep(pause_s)
+            state = await self.broker_state()
+        return state
+
+    def _unsettled_messages(self) -> int:
+        """How many confirmed messages nobody has tried to ack or to give up."""
+        left: set[str] = set()
+        for event in self.recorder.events:
+            if event.kind is Kind.CONFIRMED:
+                left.add(event.message)
+            elif event.kind in {Kind.ACK, Kind.GIVE_UP}:
+                left.discard(event.message)
+        return len(left)
 
     async def _read_what_is_left(self) -> list[tuple[Kind, Outgoing]]:
         """The dead letters, and what waits in the queue if anything was put back there."""

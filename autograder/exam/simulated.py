@@ -174,6 +174,10 @@ class SimRun(Run):
             events = self.recorder.events
         self._exam.record(self, events, state, truncated=False)
 
+    async def _state_at_rest(self) -> BrokerState:
+        """A simulated broker has no way within it: it is asked once."""
+        return await self.broker_state()
+
     async def _let_it_close(self) -> None:
         life = self.recorder.life
         if life.returned and not life.gone and not life.broken and not self.paused:

@@ -13,7 +13,7 @@ import logging
 from collections import deque
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 
 from autograder.messaging import SettleFailed
 from autograder.messaging.adapter import Lane
@@ -22,6 +22,7 @@ from autograder.messaging.route import Letter, Posted, Route, Settlement
 from autograder.messaging.watermark import Watermark
 
 JOIN_S = 10.0
+RETRY_S = 0.05
 FETCH_S = 5.0
 """How long a letter that is known to be there may take."""
 
@@ -45,10 +46,18 @@ class AdapterRoute(Route):
         try:
             async with asyncio.timeout(JOIN_S):
                 await self._producer.start()
-                await self._producer.partitions_for(self.lane.channel)
+                while not await self._knows_the_topic():  # noqa: ASYNC110 - it has to be asked
+                    await asyncio.sleep(RETRY_S)
         except (KafkaError, OSError) as error:
             await self.hang_up()
             raise ConnectionError(f"no Kafka broker answers at {self.lane.url}: {error}") from error
+
+    async def _knows_the_topic(self) -> bool:
+        """Whether the broker tells where it is: of one just made it may not, for a moment."""
+        try:
+            return bool(await self._producer.partitions_for(self.lane.channel))
+        except UnknownTopicOrPartitionError:
+            return False
 
     async def hang_up(self) -> None:
         """Disconnect."""
