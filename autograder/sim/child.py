@@ -10,10 +10,11 @@ import gc
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from autograder.sim.host import Frozen
 from autograder.sim.schedule import Schedule
 from autograder.sim.walls import Walls
 from autograder.sim.world import World
@@ -26,6 +27,7 @@ EVENTS, ANSWER = "events", "answer"
 def main(channel: socket.socket, job: dict[str, Any]) -> int:
     """Serve until the examiner closes the channel; the result is the exit status."""
     world: World | None = None
+    sys.unraisablehook = _but_not_of_the_dead(sys.unraisablehook)
     gc.disable()  # collected between worlds: a cycle's end must not depend on what ran before
     with Walls() as walls:
         for order in _orders(channel):
@@ -48,6 +50,16 @@ def main(channel: socket.socket, job: dict[str, Any]) -> int:
         with suppress(Exception):  # the student may have closed or replaced it
             stream.flush()
     os._exit(0)
+
+
+def _but_not_of_the_dead(tell: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Python's own words on what a collected coroutine raised, but for those of dead processes."""
+
+    def hook(unraisable: Any) -> None:
+        if not isinstance(unraisable.exc_value, Frozen):
+            tell(unraisable)
+
+    return hook
 
 
 def _orders(channel: socket.socket) -> Iterator[dict[str, Any]]:

@@ -147,6 +147,14 @@ def test_what_is_not_simulated_is_left_to_a_real_broker(tmp_path):
     assert all("the simulation has no time.sleep" in each for each in done.notices)
 
 
+@needs_solutions
+def test_a_module_may_sleep_while_it_is_imported(tmp_path):
+    sleeper = tmp_path / "worker_pool.py"
+    sleeper.write_text(f"{EXERCISE.reference.read_text()}\nimport time\ntime.sleep(600)\n")
+    done = simulated(EXERCISE, sleeper, tests=EXERCISE.visible_tests)
+    assert done.status is Status.PASS
+
+
 def test_an_endless_loop_is_a_verdict_in_time(tmp_path):
     spinner = tmp_path / "worker_pool.py"
     spinner.write_text(
@@ -165,6 +173,43 @@ def test_what_a_module_prints_is_shown_of_one_run(tmp_path):
     )
     done = simulated(EXERCISE, printer, tests=EXERCISE.visible_tests)
     assert done.output.count("hello from") == 1
+
+
+@needs_solutions
+def test_what_a_killed_process_would_still_have_said_is_not_shown(tmp_path):
+    tidy = tmp_path / "worker_pool.py"
+    tidy.write_text(TIDY)
+    done = simulated(EXERCISE, tidy)
+    assert done.status is Status.FAIL
+    assert "Frozen" not in done.output
+
+
+TIDY = """
+import asyncio
+from autograder.messaging import Permanent
+
+async def run(source, handle, *, workers, stop):
+    async def work():
+        async for message in source:
+            try:
+                await handle(message)
+            except Permanent:
+                await message.nack(requeue=False)
+            except Exception:
+                await message.nack(requeue=True)
+            else:
+                await message.ack()
+    async def close():
+        await stop.wait()
+        await source.stop_receiving()
+    try:
+        async with asyncio.TaskGroup() as group:
+            closing = group.create_task(close())
+            await asyncio.wait([group.create_task(work()) for _ in range(workers)])
+            closing.cancel()
+    finally:
+        await source.stop_receiving()
+"""
 
 
 HOSTILE = Path(__file__).parents[1] / "hostile" / "submissions"
