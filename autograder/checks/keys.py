@@ -11,6 +11,7 @@ from autograder.checks.lines import lines
 from autograder.checks.lives import NEVER, read_lives
 from autograder.checks.phrases import counted, moment, some, witness
 from autograder.checks.registry import guarantee
+from autograder.checks.room import too_little_room
 from autograder.checks.standstill import failures_before
 from autograder.model import History, Kind, Verdict, Wait, failed, inconclusive, passed
 
@@ -29,14 +30,18 @@ def keys_run_in_parallel(history: History) -> Verdict:
     pool may give each key a lane that it shares with others, so no more is asked; how fast lanes
     are filled is not asked either. Judged for 8 workers and more, once `workers + 2` messages of
     different keys were in hand, or the pool stood with fewer although more were within its reach.
+    Wrong, too, with any number of workers: a pool that has no room for `workers + 2` messages.
     """
     workers = history.workers
     enough = max(2, workers // 4)
     peaks = {process: _peak(history, process) for process in _processes(history)}
+    full_too_soon = too_little_room(history)
     if any(peak >= enough for peak in peaks.values()):
+        if full_too_soon is not None:
+            return full_too_soon
         return passed(f"Up to {max(peaks.values())} keys were at work at the same time.")
     if workers < MANY_WORKERS:
-        return inconclusive("Too few workers to tell.")
+        return full_too_soon or inconclusive("Too few workers to tell.")
     for each in stood_still(history):
         if _stands_alone(history, each, enough):
             return _one_by_one(history, each.place, peaks[each.process])
@@ -44,7 +49,7 @@ def keys_run_in_parallel(history: History) -> Verdict:
         place = _hands_full(history, process)
         if place < NEVER and _keys_with_time(history, process) >= workers + 2:
             return _one_by_one(history, place, peak)
-    return inconclusive("The pool never had enough different keys in hand.")
+    return full_too_soon or inconclusive("The pool never had enough different keys in hand.")
 
 
 def _processes(history: History) -> list[int]:

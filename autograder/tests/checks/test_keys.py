@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from autograder.checks.keyed import (
     keys_run_in_parallel,
     memory_is_bounded,
@@ -67,6 +69,68 @@ class TestKeysRunInParallel:
         told = self.in_hand(1).start("k0:1").say(Kind.HELD, "k0:1")
         told.expect("stalled taken=10 seen=1 buffered=0 in_hand=1 busy=1 held=1")
         assert self.judged(told).status is Status.INCONCLUSIVE
+
+
+class TestRoomForTwoMoreThanWorkers:
+    """Eight workers, so ten in hand; `b` is what lies in the buffer beside gates that hold `k`."""
+
+    def judged(self, told):
+        return keys_run_in_parallel(told.history())
+
+    def stood(self, count, *, workers=EIGHT, lanes=4, how="stalled", seen=None, buffered=2, held=4):
+        told = Story(workers).publish(*many(20)).begin().take(*many(count))
+        told.start(*many(lanes)).say(Kind.HELD, "k0:1")
+        return told.expect(
+            f"{how} taken=10 seen={count if seen is None else seen} buffered={buffered} "
+            f"in_hand={count} busy={lanes} held={held}"
+        )
+
+    def test_as_many_as_workers(self):
+        verdict = self.judged(self.stood(8))
+        assert verdict.status is Status.FAIL
+        assert "8 messages were in hand" in verdict.observed
+        assert "2 more waited, and the pool took none" in verdict.observed
+        assert "room for workers + 2 = 10" in verdict.observed
+        assert "only as many messages as there are workers" in verdict.slip
+
+    def test_other_numbers_have_other_reasons(self):
+        assert "one message more than there are workers" in self.judged(self.stood(9)).slip
+        assert "something else than room" in self.judged(self.stood(5)).slip
+
+    def test_few_workers_need_room_as_well(self):
+        verdict = self.judged(self.stood(3, workers=3, lanes=3, held=3))
+        assert verdict.status is Status.FAIL
+        assert "workers + 2 = 5" in verdict.observed
+
+    def test_one_key_at_a_time_comes_first(self):
+        told = Story(EIGHT).publish(*many(20)).begin().take(*many(8)).start("k0:1")
+        told.say(Kind.HELD, "k0:1")
+        told.expect("stalled taken=10 seen=8 buffered=2 in_hand=8 busy=1 held=1")
+        assert "one lock" in self.judged(told).slip
+
+    @pytest.mark.parametrize(
+        "right",
+        [
+            {"count": 10},  # its room is full
+            {"count": 8, "buffered": 0},  # there was nothing to take
+            {"count": 8, "how": "late"},  # a slow machine
+            {"count": 8, "seen": 10},  # it took what was waited for
+            {"count": 8, "held": 3},  # a handler works
+            {"count": 8, "lanes": 0, "held": 0},  # nobody was held: it stands for another reason
+        ],
+    )
+    def test_nobody_else_is_accused(self, right):
+        assert self.judged(self.stood(**right)).status is not Status.FAIL
+
+    def test_who_was_told_to_stop_takes_nothing(self):
+        told = Story(EIGHT).publish(*many(20)).begin().take(*many(8)).start(*many(4)).stop()
+        told.expect("stalled taken=10 seen=8 buffered=2 in_hand=8 busy=4 held=4")
+        assert self.judged(told).status is not Status.FAIL
+
+    def test_what_failed_before_may_hold_it_up(self):
+        told = Story(EIGHT).publish(*many(20)).begin().take(*many(8)).start(*many(5)).fail("k4:1")
+        told.expect("stalled taken=10 seen=8 buffered=2 in_hand=8 busy=4 held=4")
+        assert self.judged(told).status is not Status.FAIL
 
 
 class TestSlowKey:

@@ -145,7 +145,13 @@ class TestOrderSurvivesARetry:
             return story("a:1", "a:2").start("a:1").fail("a:1").stop().requeue("a:1")
 
         assert self.judged(stopped().requeue("a:2")).status is Status.PASS
-        assert self.judged(stopped().start("a:2")).status is Status.FAIL
+        verdict = self.judged(stopped().start("a:2"))
+        assert verdict.status is Status.FAIL
+        assert "At stop the failed message goes back." in verdict.slip
+
+    def test_what_went_back_before_the_stop_went_back_for_another_reason(self):
+        told = story("a:1", "a:2").start("a:1").fail("a:1").requeue("a:1").stop().start("a:2")
+        assert "given back to the broker" in self.judged(told).slip
 
     def test_one_that_came_before_and_ran_already_is_no_overtaking(self):
         told = story("a:1", "a:2", "a:3").start("a:1", "a:2").fail("a:2").start("a:1")
@@ -184,6 +190,55 @@ class TestOrderSurvivesARetry:
             assert "double the pause" in verdict.slip
 
 
+class TestPausesWithoutALimit:
+    GROWING = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+    STALLED = "stalled settled=2 seen=0 buffered=0 in_hand=2 busy=0 held=0"
+
+    def judged(self, told, engine="sim"):
+        return order_survives_a_retry(told.history(engine=engine))
+
+    def tried(self, *pauses_s, beside=""):
+        told = story("a:1", "a:2", "b:1").start(*filter(None, [beside]), "a:1").fail("a:1")
+        for pause_s in pauses_s:
+            told.wait(pause_s - 0.01).start("a:1").fail("a:1")
+        return told
+
+    def test_longer_and_longer(self):
+        verdict = self.judged(self.tried(*self.GROWING, 3.2))
+        assert verdict.status is Status.FAIL
+        assert "1.6 s after a failure, and 3.2 s after failure number 7" in verdict.observed
+        assert verdict.slip == "Is the pause capped at 1 s?"
+
+    def test_the_pool_is_seen_to_stand_meanwhile(self):
+        verdict = self.judged(self.tried(*self.GROWING).wait(2).expect(self.STALLED))
+        assert verdict.status is Status.FAIL
+        assert "still stood" in verdict.observed
+
+    def test_only_an_exact_clock_tells(self):
+        assert self.judged(self.tried(*self.GROWING, 3.2), "nats").status is Status.PASS
+
+    def test_a_late_timer_is_no_missing_limit(self):
+        assert self.judged(self.tried(0.05, 0.1, 0.2, 0.4, 3.5)).status is Status.PASS
+        assert self.judged(self.tried(*self.GROWING, 2.9)).status is Status.PASS
+        assert self.judged(self.tried(0.05, 0.1, 0.2, 0.4, 0.8, 1.4, 3.2)).status is Status.PASS
+
+    def test_one_that_is_never_tried_again_is_another_matter(self):
+        told = self.tried(0.05, 0.1).wait(2).expect(self.STALLED)
+        assert self.judged(told).status is not Status.FAIL
+
+    def test_who_waits_for_another_handler_waits_rightly(self):
+        told = self.tried(*self.GROWING, 3.2, beside="b:1")
+        assert self.judged(told).status is not Status.FAIL
+
+    def test_who_comes_after_something_else_waited_for_that(self):
+        told = self.tried(*self.GROWING).wait(3).start("b:1").fail("b:1").wait(0.5)
+        assert self.judged(told.start("a:1").fail("a:1")).status is not Status.FAIL
+
+    def test_a_stop_ends_the_duty(self):
+        told = self.tried(*self.GROWING).stop().wait(3).expect(self.STALLED)
+        assert self.judged(told).status is not Status.FAIL
+
+
 class TestEmptyKeyIsHandled:
     def judged(self, told):
         return empty_key_is_handled(told.history())
@@ -197,6 +252,12 @@ class TestEmptyKeyIsHandled:
         verdict = self.judged(story("1", "2").start("2").finish("2"))
         assert verdict.status is Status.FAIL
         assert "without a key" in verdict.observed
+
+    def test_no_key_is_suspected_where_only_messages_without_one_meet(self):
+        verdict = self.judged(story("1", "2").start("1", "2"))
+        assert verdict.slip == "Is the empty key treated as no key, in an `if message.key`?"
+        shared = story("1", "2", "a:1", "a:2").start("1", "2", "a:1", "a:2")
+        assert "share one queue" in self.judged(shared).slip
 
     def test_thrown_away(self):
         verdict = self.judged(story("1", "a:1").give_up("1").handle("a:1"))

@@ -47,9 +47,11 @@ async def test_slow_deposits_and_quick_purchases(exam: Exam) -> None:
 
 @guarantees(keys_run_in_parallel, concurrency_is_bounded, backpressure_holds)
 async def test_thirty_accounts_at_once(exam: Exam) -> None:
+    keys = [f"account-{n}" for n in range(30)]
+    orders = accounts(exam.messages(30, sleep_s=0.005), *keys)
     async with exam.start(workers=8) as run:
         await run.hold()  # every handler that starts now waits at a gate
-        await run.publish(accounts(exam.messages(30), *(f"account-{n}" for n in range(30))))
+        await run.publish(orders)
         await run.until(taken=10)  # there is room for workers + 2 in every pool
         await run.release()
         await run.until(settled=30)
