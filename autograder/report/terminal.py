@@ -149,6 +149,8 @@ def _open_ones(page: _Page, grade: Grade) -> None:
         observed = words.sentence(story[0].verdict.observed)
         said = f"{names}: not put to the test" + (f": {observed}" if observed else "")
         page.say(said, lead=_verdict(Status.INCONCLUSIVE).append("  "))
+        if stopped := words.stopped_at(story[0]):
+            page.say(stopped, indent=_INDENT, style="dim")
 
 
 def _by_reason(grade: Grade, status: Status) -> list[list[Result]]:

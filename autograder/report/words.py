@@ -200,6 +200,15 @@ def expectation(detail: str) -> str:
     return f"{said} ({', '.join(others)})" if others else said
 
 
+def stopped_at(result: Result) -> str:
+    """The run that an undecided result comes from and where it was cut short; empty if it was not."""
+    waits = result.history.of(Kind.EXPECTED) if result.history is not None else ()
+    if not waits or not result.test or waits[-1].detail.partition(" ")[0] in {Wait.MET, ""}:
+        return ""
+    seed = f", seed {result.seed}" if result.seed else ""
+    return plain(f"{result.test}{seed}, stopped at: {expectation(waits[-1].detail)}")
+
+
 def _figure(name: str, value: str) -> str:
     said = _FIGURES.get(name, name.replace("_", " "))
     return _ONE.get(name, said) if value == "1" else said

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from autograder import report
-from autograder.model import Event, Kind, Status, failed, passed
+from autograder.model import Event, History, Kind, Status, Verdict, failed, passed
 from autograder.report.terminal import render
 from autograder.report.timeline_text import ASCII, BOX
 from autograder.report.words import NOTHING_ELSE, Asked
@@ -119,6 +119,21 @@ def test_inconclusive_is_neither():
     assert "-/3" in text
     assert "time ran out" in text
     assert "ackademy hint" not in text
+
+
+def test_a_run_that_was_cut_short_is_named():
+    met = Event(0.1, Kind.EXPECTED, detail="met taken=2 seen=2 buffered=0 in_hand=2")
+    stood = Event(0.2, Kind.EXPECTED, detail="stalled taken=8 seen=7 buffered=2 in_hand=7")
+    verdict = Verdict(Status.INCONCLUSIVE, "Too few workers to tell.")
+
+    def said(*events):
+        history = History(events, workers=6, test="test_x", seed=2)
+        return told(samples.grade(samples.result("no_message_is_lost", verdict, history)))
+
+    line = " ".join(said(met, stood).split())
+    assert "test_x, seed 2, stopped at: 8 taken, saw 7: nothing moved any more (2 waiting" in line
+    assert "stopped at" not in said(stood, met)
+    assert "stopped at" not in said()
 
 
 def test_a_problem_is_told_once():
