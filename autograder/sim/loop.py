@@ -123,6 +123,10 @@ class SimLoop(base_events.BaseEventLoop):
         if self._turns > FREE_TURNS:
             self.clock.pass_by(TURN_S)
         self.clock.call_due()
+        # what fell due may be all that was waited for: do not go on to a deadline far ahead
+        if not self._ready and self.after_step is not None and self.after_step():
+            self.stop()
+            return
         while not self._ready:
             self._turns = 0
             if not self.clock.jump():

@@ -149,3 +149,18 @@ def test_defaults():
         loop.signals.deliver(number)
     assert seen == [signal.SIGTERM, "interrupted", signal.SIGUSR1]
     loop.close()
+
+
+async def test_an_order_that_is_done_does_not_wait_for_a_deadline_far_ahead(make):
+    """Publishing takes no time at seed 48, and nothing else is due before the deadline."""
+    program = Program("slow", ("terminate",), "", BY_LOOP, ending="await asyncio.sleep(60)")
+    exam = make(program.source, 48)
+    assert Schedule.of(48).pace == "instant"
+    async with exam.start(workers=1, deadline_s=5) as run:
+        await run.publish(exam.messages(1))
+        await run.until(settled=1)
+        await run.terminate()
+        await run.publish(exam.messages(3))
+        await run.until(exited=True, timeout_s=100)
+    (told,) = exam.histories[0].of(Kind.FAULT)
+    assert exam.histories[0].of(Kind.CONFIRMED)[-1].at - told.at < 1
