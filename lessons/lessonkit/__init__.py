@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from lessonkit.crash import crash
 from lessonkit.database import Database, PoolTimeout
+from lessonkit.deploy import deploy
 from lessonkit.ledger import Ledger, open_ledger
 from lessonkit.observation import Observation
 from lessonkit.observing import observe
 from lessonkit.orders import Order
 from lessonkit.pictures import facts, plot, timeline
 from lessonkit.reports import graded
+from lessonkit.rollout_picture import show_rollout
 
 __all__ = [
     "Database",
@@ -23,10 +25,12 @@ __all__ = [
     "Order",
     "PoolTimeout",
     "crash",
+    "deploy",
     "facts",
     "graded",
     "observe",
     "open_ledger",
     "plot",
+    "show_rollout",
     "timeline",
 ]

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from autograder.checks import judge
 from autograder.checks.pool import no_message_is_lost
-from autograder.exam import Exam, ScenarioOver, Zygote, isolation_here
-from autograder.exam.engines import open_engine
+from autograder.exam import Exam, ScenarioOver
 from autograder.model import Call, History, Verdict
-from lessonkit.broker import ENGINE, server
+from lessonkit.program import as_module, examined
 
-_PRELUDE = """import asyncio
+_IMPORTS = """import asyncio
 from autograder.messaging import Handler, Message, Permanent, SettleFailed, Source, Transient
-
 """
 
 
@@ -31,24 +26,9 @@ async def crash(
     `needs` are the other functions its code calls. Returns what the graders' own check for lost
     messages says of the run, and the run.
     """
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Zygote(ENGINE, isolation_kind=isolation_here()) as zygote,
-    ):
-        await asyncio.to_thread(zygote.wait_ready)
-        module = Path(folder) / "consumer.py"
-        module.write_text(_module(run, needs), encoding="utf-8")
-        engine = await open_engine(ENGINE, server().url)
-        try:
-            exam = Exam(
-                engine=engine, zygote=zygote, submission=module,
-                call=lambda _: Call("main"), seed=1,
-                test="crash", exercise="lesson",
-            )  # fmt: skip
-            with suppress(ScenarioOver):  # what it waits for cannot come: that is the thing to see
-                await _scenario(exam, workers, orders)
-        finally:
-            await engine.close()
+    async with examined(_module(run, needs), Call("main")) as exam:
+        with suppress(ScenarioOver):  # what it waits for cannot come: that is the thing to see
+            await _scenario(exam, workers, orders)
     history = exam.histories[0]
     return judge(history, [no_message_is_lost])["no_message_is_lost"], history
 
@@ -57,11 +37,11 @@ def _module(run: Callable[..., Any], needs: tuple[Callable[..., Any], ...]) -> s
     """The functions as a file of their own, with the entry point that graders call."""
     asked = [name for name in ("workers", "stop") if name in inspect.signature(run).parameters]
     call = ", ".join(["source", "handle", *(f"{name}={name}" for name in asked)])
-    parts = [inspect.getsource(each) for each in (*needs, run)]
-    parts.append(
-        f"async def main(source, handle, *, workers, stop):\n    await {run.__name__}({call})\n"
+    return as_module(
+        _IMPORTS,
+        (*needs, run),
+        f"async def main(source, handle, *, workers, stop):\n    await {run.__name__}({call})\n",
     )
-    return _PRELUDE + "\n\n".join(parts)
 
 
 async def _scenario(exam: Exam, workers: int, orders: int) -> None:
