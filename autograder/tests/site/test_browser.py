@@ -15,6 +15,7 @@ LOOKED_AT = [
     "index.html",
     LESSON,
     "lessons/concurrency/keyed_pool.html",
+    "lessons/reliability/graceful_shutdown.html",
     "learn/reading_a_report.html",
     "learn/start.html",
     "reference/commands.html",
