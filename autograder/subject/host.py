@@ -271,7 +271,10 @@ class Host:
         try:
             call = self._call
             named = {name: given[name] for name in call.named}
-            result = await function(*(given[name] for name in call.positional), **named)
+            try:
+                result = await function(*(given[name] for name in call.positional), **named)
+            finally:
+                self._run = None  # it is over: an order to cancel it would hit us
         except SystemExit as error:
             if self.is_main:
                 return status_of(error)
