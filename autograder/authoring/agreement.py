@@ -9,7 +9,7 @@ from functools import partial
 from rich.console import Console  # noqa: TC002 - a type everywhere else too
 
 from autograder.authoring.folders import Finding
-from autograder.authoring.submissions import Outcome
+from autograder.authoring.submissions import Job, Outcome
 from autograder.model import Status
 
 SIMULATION = "sim"
@@ -59,11 +59,31 @@ def agreements(outcomes: Sequence[Outcome]) -> Iterator[Agreement]:
             yield Agreement(engine, len(pairs), different)
 
 
-def judge(outcomes: Sequence[Outcome]) -> Iterator[Finding]:
-    """Differences that nobody has named: the simulation says something that is not so, or too little."""
+def doubtful(outcomes: Sequence[Outcome]) -> list[Job]:
+    """What to grade once more on a broker: programs with a difference that nobody has named.
+
+    A broker's run has its own chance, and a wrong program may break one more promise by it.
+    """
+    unnamed = {
+        (each.engine, one.program)
+        for each in agreements(outcomes)
+        for one in each.differences
+        if not one.why
+    }
+    jobs = [each.job for each in outcomes]
+    return [job for job in jobs if (job.engine, job.submission.name) in unnamed]
+
+
+def judge(outcomes: Sequence[Outcome], again: Sequence[Outcome]) -> Iterator[Finding]:
+    """Differences that nobody has named: the simulation says something that is not so, or too little.
+
+    One that is gone when the program is graded `again` was a broker's chance.
+    """
     for each in agreements(outcomes):
+        repeated = _by_program(again, each.engine)
         for one in each.differences:
-            if not one.why:
+            second = repeated.get(one.program, {one.guarantee: one.real}).get(one.guarantee)
+            if not one.why and second is not one.simulated:
                 yield Finding(
                     f"{one.program} on {each.engine}",
                     f"{one.guarantee}: {_told(one, each.engine)}",

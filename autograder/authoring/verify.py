@@ -49,8 +49,11 @@ def verify(
             if each.belongs_on(engine)
         ]
         complete = session.run(work)
+        again = _Session(grade, acquire, jobs, on_progress)
+        complete = complete and again.run(agreement.doubtful(session.outcomes))
     outcomes = sorted(session.outcomes, key=_in_order)
-    findings += [*unmade, *matrix.judge_programs(outcomes), *agreement.judge(outcomes)]
+    findings += [*unmade, *matrix.judge_programs(outcomes)]
+    findings += agreement.judge(outcomes, again.outcomes)
     if complete:
         findings += matrix.judge_guarantees(exercise, outcomes)
     return Matrix(

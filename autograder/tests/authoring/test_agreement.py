@@ -66,6 +66,25 @@ def test_a_difference_with_a_reason_is_shown_with_it(tmp_path):
     assert "it falls together there" in console.file.getvalue()
 
 
+def test_a_difference_that_does_not_come_again_was_chance(tmp_path):
+    seen = []
+
+    def strict_the_second_time(exercise, submission, *, engine, **options):
+        done = stricter(exercise, submission, engine=engine, **options)
+        if engine != "nats" or "early_ack" not in str(submission):
+            return done
+        seen.append(engine)
+        broken = tuple(replace(each, verdict=failed("seen")) for each in done.results)
+        return replace(done, results=broken) if len(seen) > 1 else done
+
+    exercise = course.write(tmp_path)
+    found = verify(
+        exercise, grade=strict_the_second_time, acquire=course.acquire, engines=("sim", "nats")
+    )
+    assert len(seen) == 2
+    assert not [each for each in found.findings if "in the simulation" in each.sentence]
+
+
 def test_it_is_drawn_and_kept(found):
     console = Console(file=io.StringIO(), width=200)
     matrix.draw(found, console)
