@@ -34,6 +34,11 @@ class Difference:
     real: Status | None
     why: str = ""  # the reason its author gives; none: nobody expected it
 
+    @property
+    def contradicts(self) -> bool:
+        """Whether one says pass and the other fail, and nobody has said why."""
+        return not self.why and {self.simulated, self.real} == {Status.PASS, Status.FAIL}
+
 
 def agreements(outcomes: Sequence[Outcome]) -> Iterator[Agreement]:
     """One for each real engine that programs were graded on, if they were simulated, too."""
@@ -68,7 +73,7 @@ def doubtful(outcomes: Sequence[Outcome]) -> list[Job]:
         (each.engine, one.program)
         for each in agreements(outcomes)
         for one in each.differences
-        if not one.why
+        if one.contradicts
     }
     jobs = [each.job for each in outcomes]
     return [job for job in jobs if (job.engine, job.submission.name) in unnamed]
@@ -77,13 +82,14 @@ def doubtful(outcomes: Sequence[Outcome]) -> list[Job]:
 def judge(outcomes: Sequence[Outcome], again: Sequence[Outcome]) -> Iterator[Finding]:
     """Differences that nobody has named: the simulation says something that is not so, or too little.
 
-    One that is gone when the program is graded `again` was a broker's chance.
+    One that is gone when the program is graded `again` was a broker's chance. Where one of the two is
+    inconclusive it does not tell, and contradicts nothing.
     """
     for each in agreements(outcomes):
         repeated = _by_program(again, each.engine)
         for one in each.differences:
             second = repeated.get(one.program, {one.guarantee: one.real}).get(one.guarantee)
-            if not one.why and second is not one.simulated:
+            if one.contradicts and second is not one.simulated:
                 yield Finding(
                     f"{one.program} on {each.engine}",
                     f"{one.guarantee}: {_told(one, each.engine)}",
@@ -108,7 +114,9 @@ def draw(outcomes: Sequence[Outcome], console: Console) -> None:
         say(f"\nsimulation and {each.engine}: {same} of {each.compared} verdicts are the same")
         for one in each.differences:
             say(f"    {one.program} {one.guarantee}: {_told(one, each.engine)}")
-            say(f"        {one.why or 'nobody has said why'}")
+            say(
+                f"        {one.why or ('nobody has said why' if one.contradicts else 'one does not tell')}"
+            )
 
 
 def _told(one: Difference, engine: str) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from rich.console import Console
 
 from autograder.authoring import matrix
-from autograder.authoring.agreement import agreements
+from autograder.authoring.agreement import Difference, agreements
 from autograder.authoring.verify import verify
 from autograder.model import Status, failed, passed
 from autograder.tests.authoring import course
@@ -83,6 +84,15 @@ def test_a_difference_that_does_not_come_again_was_chance(tmp_path):
     )
     assert len(seen) == 2
     assert not [each for each in found.findings if "in the simulation" in each.sentence]
+
+
+def test_a_verdict_that_does_not_tell_contradicts_nothing():
+    told = [Difference("a", "b", *pair) for pair in product(Status, Status)]
+    assert {(each.simulated, each.real) for each in told if each.contradicts} == {
+        (Status.PASS, Status.FAIL), (Status.FAIL, Status.PASS),
+    }  # fmt: skip
+    assert not Difference("a", "b", Status.PASS, None).contradicts
+    assert not Difference("a", "b", Status.PASS, Status.FAIL, "it has to").contradicts
 
 
 def test_it_is_drawn_and_kept(found):
