@@ -288,7 +288,7 @@ class LogSource(SimSource):
         self.clock.call_later(RECONNECT_S + self.timing.settle(), self._rejoin)
 
     def _rejoin(self) -> None:
-        if self._left:
+        if self._left or not self.link.broken:  # cut again meanwhile: one new connection is enough
             return
         self.link = Link(self.clock)
         self.connections += 1

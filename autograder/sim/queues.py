@@ -191,8 +191,8 @@ class QueueSource(SimSource):
         self.clock.call_later(RECONNECT_S + self.timing.settle(), self.reconnect)
 
     def reconnect(self) -> None:
-        """A new connection."""
-        if self.closed:
+        """A new connection, unless there is one: after two cuts in a row one is enough."""
+        if self.closed or not self.link.broken:
             return
         self.link = Link(self.clock)
         self.connections += 1
@@ -269,5 +269,6 @@ class StreamSource(QueueSource):
 
     def reconnect(self) -> None:
         """A new connection, and a new request on it."""
-        self._owed = min(PULL_BATCH, self.prefetch)
+        if self.link.broken:
+            self._owed = min(PULL_BATCH, self.prefetch)
         super().reconnect()

@@ -160,6 +160,25 @@ async def test_a_connection_breaks_by_itself(make, manner):
         assert no_message_is_lost(history).status is Status.PASS
 
 
+@pytest.mark.parametrize("manner", MANNERS)
+async def test_two_cuts_in_a_row_are_followed_by_one_connection(make, manner):
+    exam = make(schedule=Schedule(3, manner, "even"))
+    orders = exam.messages(12, keys=5)
+    async with exam.start(workers=3, proxy=True) as run:
+        await run.hold()
+        await run.publish(orders)
+        await run.until(running=3)
+        await run.cut()
+        await run.cut()
+        await run.until(reconnected=1)
+        await run.release()
+        await run.until(settled=12)
+        await run.stop()
+        await run.until(returned=True)
+    assert no_message_is_lost(exam.histories[0]).status is Status.PASS
+    assert run.recorder.connections == 2
+
+
 @pytest.mark.parametrize("trouble", TROUBLES)
 async def test_nothing_goes_wrong_where_a_scenario_does_not_bear_it(make, trouble):
     history = await bearing(make(schedule=Schedule(3, "queue", "spread", trouble)))
