@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from autograder.messaging.adapter import Lane, Standing
+from autograder.messaging.adapter import Lane
 from autograder.model import Call, Kind
 from autograder.sim.broker import SimBroker
 from autograder.sim.clock import Clock
@@ -167,13 +167,6 @@ class SimHost(host.Host):
     def ask_to_stop(self) -> None:
         """SIGTERM."""
         self._stop.ask()
-
-    def figures(self) -> list[int]:
-        """What a heartbeat says: buffered, in hand, busy, held, settling, connections."""
-        source, book = self._source, self._book
-        standing = source.standing() if source else Standing(0, 0, connected=False, connections=0)
-        counts = [standing.buffered, book.in_hand, book.busy, book.held, book.settling]
-        return [*counts, standing.connections]
 
     def _remember_task(self, loop: Any, coro: Any, **options: Any) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = loop.new_task(coro, **options)

@@ -347,10 +347,14 @@ class Host:
 
     def _tell(self) -> None:
         """Say that the loop turns, and how things stand: the examiner tells slow from stuck by it."""
+        self._reporter.line([wire.BEAT, *self.figures()])
+
+    def figures(self) -> list[int]:
+        """What a heartbeat says: buffered, in hand, busy, held, settling, connections."""
         source, book = self._source, self._book
         standing = source.standing() if source else Standing(0, 0, connected=False, connections=0)
-        counts = standing.buffered, book.in_hand, book.busy, book.held, book.settling
-        self._reporter.line([wire.BEAT, *counts, standing.connections])
+        counts = [standing.buffered, book.in_hand, book.busy, book.held, book.settling]
+        return [*counts, standing.connections]
 
     def _remember_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:  # fmt: skip
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **options)

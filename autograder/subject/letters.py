@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from autograder.messaging import AlreadySettled, Message, PublishFailed, SettleFailed
 from autograder.messaging.route import Posted, Route
 from autograder.model import NOBODY_ASKED, Kind
-from autograder.subject.recorded import Book
+from autograder.subject.recorded import Book, RecordedDelivery
 from autograder.subject.reporter import Reporter
 
 Gate = Callable[[Posted], Awaitable[None]]
@@ -37,16 +37,14 @@ class RecordedPublish:
         """See `autograder.messaging.Publish`."""
         check(body, id, key, headers)
         self._reporter.event(self._call, id, key)
-        self._book.settling += 1  # from here on it is the adapter's time, and the broker's
-        try:
-            if self._gate is not None:
-                await self._gate(Posted(id, key, body, headers or {}))
-            await self._route.publish(body, id=id, key=key, headers=headers)
-        except PublishFailed:
-            self._reporter.event(Kind.PUBLISH_FAILED, id, key, detail=self._call)
-            raise
-        finally:
-            self._book.settling -= 1
+        with self._book.adapter_at_work():
+            try:
+                if self._gate is not None:
+                    await self._gate(Posted(id, key, body, headers or {}))
+                await self._route.publish(body, id=id, key=key, headers=headers)
+            except PublishFailed:
+                self._reporter.event(Kind.PUBLISH_FAILED, id, key, detail=self._call)
+                raise
         self._reporter.event(self._done, id, key)
 
 
@@ -76,66 +74,26 @@ class RecordedDeadLetters:
 
     async def count(self) -> int:
         """See `autograder.messaging.DeadLetters.count`."""
-        self._book.settling += 1
-        try:
+        with self._book.adapter_at_work():
             return await self._route.count()
-        finally:
-            self._book.settling -= 1
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self
 
     async def __anext__(self) -> Message:
-        self._book.settling += 1
-        try:
+        with self._book.adapter_at_work():
             letter = RecordedLetter(await self._route.__anext__(), self._reporter, self._book)
-        finally:
-            self._book.settling -= 1
         letter.report(Kind.LETTER_TAKEN)
         return letter
 
 
-class RecordedLetter:
-    """One letter, reported: a `Message` with a number among the process's deliveries."""
+class RecordedLetter(RecordedDelivery):
+    """One letter."""
 
-    def __init__(self, inner: Message, reporter: Reporter, book: Book) -> None:
-        self._inner = inner
-        self._reporter = reporter
-        self._book = book
-        self._settle_called = False
-        self._delivery = next(book.deliveries)
-
-    @property
-    def id(self) -> str:
-        """The id it was published with."""
-        return self._inner.id
-
-    @property
-    def key(self) -> str:
-        """Its key."""
-        return self._inner.key
-
-    @property
-    def body(self) -> bytes:
-        """The payload."""
-        return self._inner.body
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """What was said beside the body."""
-        return self._inner.headers
-
-    @property
-    def attempt(self) -> int:
-        """1 on the first delivery of the letter."""
-        return self._inner.attempt
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return f"<Letter {self.id} key={self.key!r}>"
-
-    def report(self, kind: Kind, detail: str = "") -> None:
-        """Report an event of this letter."""
-        self._reporter.event(kind, self.id, self.key, self._delivery, self.attempt, detail)
 
     async def ack(self) -> None:
         """See `autograder.messaging.Message.ack`."""
@@ -153,14 +111,12 @@ class RecordedLetter:
             raise AlreadySettled(f"letter {self.id} was acked or nacked before")
         self._settle_called = True
         self.report(Kind.LETTER_BACK if requeue else Kind.LETTER_ACK, "" if ack else "nack")
-        self._book.settling += 1
-        try:
-            await (self._inner.ack() if ack else self._inner.nack(requeue=requeue))
-        except SettleFailed:
-            self.report(Kind.SETTLE_FAILED)
-            raise
-        finally:
-            self._book.settling -= 1
+        with self._book.adapter_at_work():
+            try:
+                await (self._inner.ack() if ack else self._inner.nack(requeue=requeue))
+            except SettleFailed:
+                self.report(Kind.SETTLE_FAILED)
+                raise
         self.report(Kind.LETTER_SETTLED)
 
 

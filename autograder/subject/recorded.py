@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 
 from autograder.messaging import AlreadySettled, Connection, Message, SettleFailed, Source
@@ -24,9 +25,18 @@ class Book:
         self.held = 0
         self.keys: set[str] = set()  # of all messages that were taken
 
+    @contextmanager
+    def adapter_at_work(self) -> Iterator[None]:
+        """What goes on meanwhile is the adapter's time, and the broker's: nobody stands still."""
+        self.settling += 1
+        try:
+            yield
+        finally:
+            self.settling -= 1
 
-class RecordedMessage:
-    """One delivery, reported: a `Message` that also knows its number in this process."""
+
+class RecordedDelivery:
+    """A `Message` that also knows its number in this process, and under it reports what happens."""
 
     __slots__ = ("__weakref__", "_book", "_inner", "_reporter", "_settle_called", "delivery")
 
@@ -62,13 +72,19 @@ class RecordedMessage:
         """1 on the first delivery."""
         return self._inner.attempt
 
-    def __repr__(self) -> str:
-        return f"<Message {self.id} key={self.key!r} attempt={self.attempt}>"
-
     def report(self, kind: Kind, detail: str = "") -> None:
         """Report an event of this delivery."""
         inner = self._inner
         self._reporter.event(kind, inner.id, inner.key, self.delivery, inner.attempt, detail)
+
+
+class RecordedMessage(RecordedDelivery):
+    """One delivery of the source."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<Message {self.id} key={self.key!r} attempt={self.attempt}>"
 
     async def ack(self) -> None:
         """See `autograder.messaging.Message.ack`."""
@@ -133,11 +149,8 @@ class RecordedSource:
     async def stop_receiving(self) -> None:
         """See `autograder.messaging.Source.stop_receiving`."""
         self._reporter.event(Kind.SOURCE_STOPPED)
-        self._book.settling += 1  # from here on it is the adapter's time, and the broker's
-        try:
+        with self._book.adapter_at_work():
             await self._inner.stop_receiving()
-        finally:
-            self._book.settling -= 1
         self._reporter.event(Kind.SOURCE_CLOSED)
 
 
@@ -151,11 +164,8 @@ class RecordedConnection(RecordedSource):
     async def close(self) -> None:
         """See `autograder.messaging.Connection.close`."""
         self._reporter.event(Kind.DISCONNECTING)
-        self._book.settling += 1  # the adapter's time, and the broker's
-        try:
+        with self._book.adapter_at_work():
             await self._connection.close()
-        finally:
-            self._book.settling -= 1
         self._reporter.event(Kind.DISCONNECTED)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 from autograder.model import Kind
@@ -57,14 +57,9 @@ class RecordedDatabase:
         if not sql.lstrip().lower().startswith("select"):
             self._reporter.event(Kind.COMMITTED)
 
-    @contextmanager
-    def asking(self) -> Iterator[None]:
+    def asking(self) -> AbstractContextManager[None]:
         """As long as a question is under way, nobody else stands still."""
-        self._book.settling += self._waits
-        try:
-            yield
-        finally:
-            self._book.settling -= self._waits
+        return self._book.adapter_at_work() if self._waits else nullcontext()
 
 
 class RecordedTransaction:
