@@ -62,7 +62,26 @@ class Recorder(tally.Tally):
     @property
     def events(self) -> tuple[Event, ...]:
         """Everything recorded so far, in the order it arrived."""
-        return tuple(starmap(Event, self._rows))
+        return self.since(0)
+
+    @property
+    def size(self) -> int:
+        """How many events that is: `events` makes them all anew."""
+        return len(self._rows)
+
+    def since(self, place: int) -> tuple[Event, ...]:
+        """The events from this place on."""
+        return tuple(starmap(Event, self._rows[place:]))
+
+    def owed(self) -> int:
+        """How many confirmed messages nobody has tried to ack or to give up."""
+        left: set[str] = set()
+        for _, kind, message, *_ in self._rows:
+            if kind is Kind.CONFIRMED:
+                left.add(message)
+            elif kind in {Kind.ACK, Kind.GIVE_UP}:
+                left.discard(message)
+        return len(left)
 
     @property
     def last_wait(self) -> Wait | None:

@@ -154,18 +154,18 @@ class Run:
     async def _last_look(self) -> tuple[BrokerState, tuple[Event, ...]]:
         """What the broker says at the end; as events, what lies in the database and among the dead letters."""
         state = await self._state_at_rest()
-        before = len(self.recorder.events)
+        before = self.recorder.size
         if self._setup.has_effects:
             if self._stores is not None:
                 await self._exam.of_broker(self._stores.settle())
             await self.count_effects()
         if not self._setup.dead_letters:
-            return state, self.recorder.events[before:]
+            return state, self.recorder.since(before)
         found = await self._read_what_is_left()
         for kind, message in found:
             self._note_letter(kind, message)
         letters = sum(kind is Kind.LETTER_FOUND for kind, _ in found)
-        return replace(state, dead_letters=letters), self.recorder.events[before:]
+        return replace(state, dead_letters=letters), self.recorder.since(before)
 
     async def _state_at_rest(self) -> BrokerState:
         """What the broker says when nothing is on its way within it any more.
@@ -175,23 +175,13 @@ class Run:
         nobody has settled is asked again before it is believed.
         """
         state = await self.broker_state()
-        owed = self._unsettled_messages()
+        owed = self.recorder.owed()
         for pause_s in LOOK_AGAIN_AFTER_S:
             if state.waiting < 0 or state.waiting + max(state.unsettled, 0) >= owed:
                 break
             await asyncio.sleep(pause_s)
             state = await self.broker_state()
         return state
-
-    def _unsettled_messages(self) -> int:
-        """How many confirmed messages nobody has tried to ack or to give up."""
-        left: set[str] = set()
-        for event in self.recorder.events:
-            if event.kind is Kind.CONFIRMED:
-                left.add(event.message)
-            elif event.kind in {Kind.ACK, Kind.GIVE_UP}:
-                left.discard(event.message)
-        return len(left)
 
     async def _read_what_is_left(self) -> list[tuple[Kind, Outgoing]]:
         """The dead letters, and what waits in the queue if anything was put back there."""
@@ -461,9 +451,7 @@ class Run:
         end = time.monotonic() + PATIENCE_S
         while True:
             state = await self._exam.of_broker(self._exam.engine.at_rest(self.lane))
-            if state.unsettled <= 0 and state.consumers <= 0:
-                break
-            if time.monotonic() > end:
+            if (state.unsettled <= 0 and state.consumers <= 0) or time.monotonic() > end:
                 break
             await asyncio.sleep(0.2)
         self._note_broker(state)
