@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from signal import Signals
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from autograder.model import Kind, Wait
@@ -116,10 +115,7 @@ class World:
 
     def _do_publish(self, order: Mapping[str, Any]) -> None:
         """Publish, and wait for the confirmations."""
-        messages = [
-            SimpleNamespace(id=name, key=key, body=body.encode("latin-1"), headers=headers)
-            for name, key, body, headers in order["messages"]
-        ]
+        messages = _stored(order)
         left = len(messages)
 
         def confirmed(name: str) -> None:
@@ -274,9 +270,7 @@ class World:
 
     def _do_put_letters(self, order: Mapping[str, Any]) -> None:
         """Letters of the examiner's."""
-        for name, key, body, headers in order["messages"]:
-            stored = Stored(name, key, body.encode("latin-1"), dict(headers))
-            self._broker.letters(self._lane).waiting.append(stored)
+        self._broker.letters(self._lane).waiting.extend(_stored(order))
 
     def _do_read(self, _: Mapping[str, Any]) -> list[list[Any]]:
         """What lies among the dead letters, and what waits in the channel, at the end."""
@@ -346,9 +340,7 @@ class World:
         process.loop.after_step = look
         try:
             process.loop.run_forever()
-        except Deadlock:
-            stop.dead_end = True
-        except Endless:
+        except (Deadlock, Endless):
             stop.dead_end = True
         except BaseException as error:  # noqa: BLE001 - whatever a student's task lets out of the loop
             if not process.frozen:
@@ -483,6 +475,14 @@ class World:
 def _how(status: int) -> str:
     """`status 3`, `signal SIGTERM`: as the examiner says it of a real process."""
     return f"status {status}" if status >= 0 else f"signal {Signals(-status).name}"
+
+
+def _stored(order: Mapping[str, Any]) -> list[Stored]:
+    """The messages of an order, as a broker keeps them."""
+    return [
+        Stored(name, key, body.encode("latin-1"), dict(headers))
+        for name, key, body, headers in order["messages"]
+    ]
 
 
 def same_everywhere(text: str) -> str:
