@@ -211,46 +211,18 @@ class Started:
         throwaway.stop(server)
 
 
+def _places(engine: str, **ours: Callable[[], Recipe | Missing]) -> Sequence[Provider]:
+    """Where servers of one engine or store come from, first asked first; `ours` are what we start."""
+    started = [Started(engine, name, find) for name, find in ours.items()]
+    return (External(engine), Compose(engine), Warm(engine), *started, Container(engine))
+
+
 TABLE: Mapping[str, Sequence[Provider]] = {
-    "nats": (
-        External("nats"),
-        Compose("nats"),
-        Warm("nats"),
-        Started("nats", "embedded", nats.embedded),
-        Started("nats", "local", nats.local),
-        Container("nats"),
-    ),
-    "kafka": (
-        External("kafka"),
-        Compose("kafka"),
-        Warm("kafka"),
-        Started("kafka", "embedded", kafka.embedded),
-        Started("kafka", "local", kafka_local.local),
-        Container("kafka"),
-    ),
-    "rabbitmq": (
-        External("rabbitmq"),
-        Compose("rabbitmq"),
-        Warm("rabbitmq"),
-        Started("rabbitmq", "local", rabbitmq.local),
-        Container("rabbitmq"),
-    ),
-    "postgres": (
-        External("postgres"),
-        Compose("postgres"),
-        Warm("postgres"),
-        Started("postgres", "embedded", postgres.embedded),
-        Started("postgres", "local", postgres.local),
-        Container("postgres"),
-    ),
-    "valkey": (
-        External("valkey"),
-        Compose("valkey"),
-        Warm("valkey"),
-        Started("valkey", "embedded", valkey.embedded),
-        Started("valkey", "local", valkey.local),
-        Container("valkey"),
-    ),
+    "nats": _places("nats", embedded=nats.embedded, local=nats.local),
+    "kafka": _places("kafka", embedded=kafka.embedded, local=kafka_local.local),
+    "rabbitmq": _places("rabbitmq", local=rabbitmq.local),
+    "postgres": _places("postgres", embedded=postgres.embedded, local=postgres.local),
+    "valkey": _places("valkey", embedded=valkey.embedded, local=valkey.local),
 }
 
 STORES = ("postgres", "valkey")
