@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from autograder import brokers
 from autograder.brokers import Server
 from autograder.exam import Scenario, Zygote, isolation_here, load_scenarios
 from autograder.exam.stores import modules
-from autograder.grading import submission as submissions
 from autograder.grading import verdicts
 from autograder.grading.faults import machine_faults_are_ours, root_of
 from autograder.grading.outcome import (
     Collected,
     Progress,
+    as_grade,
     has_failed,
-    notices_of,
     results_of,
     tests_of,
-    versions,
 )
 from autograder.grading.session import Session, open_session
+from autograder.grading.submission import HandedIn
 from autograder.model import Exercise, Grade
 
 AT_ONCE = 6  # scenarios in flight: each waits most of its time for something
@@ -46,9 +43,8 @@ def grade_connected(
     on_progress: Progress | None,
 ) -> Grade:
     """Grade one submission on one real engine; see `autograder.grading.grade`."""
-    began, started_at = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-    data = submissions.read(exercise, submission)
-    problem = submissions.problem_of(data, submission)
+    handed_in = HandedIn.now(exercise, submission)
+    problem = handed_in.problem
     scenarios = [
         each for each in load_scenarios(tests or tests_of(exercise)) if not each.simulated_only
     ]
@@ -68,23 +64,17 @@ def grade_connected(
             problem = verdicts.problem(collected.judged)
         else:
             collected.complete = True
-    return Grade(
-        exercise=exercise,
-        submission=submission,
-        submission_sha256=submissions.fingerprint(data),
+    return as_grade(
+        handed_in,
+        collected,
+        results_of(exercise, scenarios, collected, problem),
+        problem,
+        zygote,
         engine=engine,
         provider=server.provider,
         broker_version=server.version,
-        isolation=zygote.isolation,
-        seeds=tuple(collected.seeds),
-        results=results_of(exercise, scenarios, collected, problem),
-        problem=problem,
-        notices=notices_of(zygote, *server.notices, *collected.notices),
-        output=collected.output,
-        duration_s=time.monotonic() - began,
-        started_at=started_at,
-        versions=versions(*CLIENTS),
-        complete=collected.complete,
+        notices=server.notices,
+        packages=CLIENTS,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -11,7 +12,8 @@ from pathlib import Path
 from autograder import __version__
 from autograder.exam import Scenario, Zygote
 from autograder.grading import verdicts
-from autograder.model import Exercise, Problem, Result, Status, Verdict
+from autograder.grading.submission import HandedIn, fingerprint
+from autograder.model import Exercise, Grade, Problem, Result, Status, Verdict
 
 Progress = Callable[[int, int], None]  # scenarios done, scenarios planned
 
@@ -55,6 +57,40 @@ def results_of(
         return verdicts.put_to_the_test(found, collected.judged)
     broken = Verdict(Status.FAIL, problem.sentence)
     return tuple(Result(each.guarantee, each.sentence, each.points, broken, 0) for each in found)
+
+
+def as_grade(
+    submission: HandedIn,
+    collected: Collected,
+    results: tuple[Result, ...],
+    problem: Problem | None,
+    zygote: Zygote,
+    *,
+    engine: str,
+    provider: str,
+    broker_version: str = "",
+    notices: Sequence[str] = (),
+    packages: Sequence[str] = (),
+) -> Grade:
+    """What a grading comes to, in the words of a report; `packages` are those it depended on."""
+    return Grade(
+        exercise=submission.exercise,
+        submission=submission.file,
+        submission_sha256=fingerprint(submission.data),
+        engine=engine,
+        provider=provider,
+        broker_version=broker_version,
+        isolation=zygote.isolation,
+        seeds=tuple(collected.seeds),
+        results=results,
+        problem=problem,
+        notices=notices_of(zygote, *notices, *collected.notices),
+        output=collected.output,
+        duration_s=time.monotonic() - submission.began,
+        started_at=submission.at,
+        versions=versions(*packages),
+        complete=collected.complete,
+    )
 
 
 def notices_of(zygote: Zygote, *others: str) -> tuple[str, ...]:

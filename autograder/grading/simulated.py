@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autograder.exam.process import Zygote, isolation_here
-from autograder.grading import submission as submissions
 from autograder.grading.faults import machine_faults_are_ours
+from autograder.grading.submission import HandedIn
 from autograder.model import Exercise, Grade, Result, UsageError
 from autograder.sim.schedule import REAL, Rehearsal
 
@@ -41,9 +40,8 @@ def simulate(
 
     Raises as `autograder.grading.grade` does. Ctrl-C yields what was judged so far.
     """
-    began, started_at = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-    data = submissions.read(exercise, submission)
-    problem = submissions.problem_of(data, submission)
+    handed_in = HandedIn.now(exercise, submission)
+    problem, began = handed_in.problem, handed_in.began
     with machine_faults_are_ours(), _zygote() as zygote:
         from autograder.exam import load_scenarios
         from autograder.exam.simulated_child import NAME
@@ -64,23 +62,14 @@ def simulate(
             problem = verdicts.problem(collected.judged)
         else:
             collected.complete = True
-    return Grade(
-        exercise=exercise,
-        submission=submission,
-        submission_sha256=submissions.fingerprint(data),
+    return outcome.as_grade(
+        handed_in,
+        collected,
+        results or outcome.results_of(exercise, scenarios, collected, problem),
+        problem,
+        zygote,
         engine=NAME,
         provider=PROVIDER,
-        broker_version="",
-        isolation=zygote.isolation,
-        seeds=tuple(collected.seeds),
-        results=results or outcome.results_of(exercise, scenarios, collected, problem),
-        problem=problem,
-        notices=outcome.notices_of(zygote, *collected.notices),
-        output=collected.output,
-        duration_s=time.monotonic() - began,
-        started_at=started_at,
-        versions=outcome.versions(),
-        complete=collected.complete,
     )
 
 

@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from autograder.model import Exercise, Problem, UsageError
 
 LARGEST_SUBMISSION = 1 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class HandedIn:
+    """A submission as it lay there when its grading began."""
+
+    exercise: Exercise
+    file: Path
+    data: bytes
+    problem: Problem | None  # what can be said of it without running it
+    began: float  # monotonic seconds
+    at: str  # ISO 8601, UTC
+
+    @classmethod
+    def now(cls, exercise: Exercise, file: Path) -> HandedIn:
+        """Read it. Raises `UsageError` for a path that is no readable file."""
+        began, at = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+        data = read(exercise, file)
+        return cls(exercise, file, data, problem_of(data, file), began, at)
 
 
 def read(exercise: Exercise, path: Path) -> bytes:
