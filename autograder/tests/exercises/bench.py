@@ -7,7 +7,13 @@ it may hand out everything without suspending once.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import sys
 from collections import Counter, deque
+from pathlib import Path
+from types import ModuleType
+
+import pytest  # noqa: TC002 - a type everywhere else too
 
 from autograder.messaging import SettleFailed
 
@@ -48,6 +54,10 @@ class InMemory:
         self.change()
         await turns(self.turns)
 
+    def publish(self, *names: str) -> None:
+        self.waiting.extend((name, 1) for name in names)
+        self.change()
+
     def change(self):
         self.changed.set()
         self.changed = asyncio.Event()
@@ -82,6 +92,25 @@ class Delivered:
         source.change()
         if source.broken:
             raise SettleFailed
+
+
+async def ended(running: asyncio.Task[object], before: set[asyncio.Task[object]]) -> None:
+    """The student's function has come back, and beside the tasks of `before` nobody stays behind."""
+    await asyncio.wait({running}, timeout=PATIENCE_S)
+    assert running.done(), "run() does not end"
+    await turns(3)
+    left = {task for task in asyncio.all_tasks() - before if not task.done()}
+    assert not left, "tasks were left behind"
+
+
+def loaded(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A program as a module of its own."""
+    spec = importlib.util.spec_from_file_location(f"{path.parents[1].name}_{path.stem}", path)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)  # a dataclass looks its module up
+    spec.loader.exec_module(module)
+    return module
 
 
 async def turns(number: int) -> None:

@@ -7,15 +7,13 @@ and cancelled in each of its first loop turns.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import sys
 from collections import Counter, deque
 from pathlib import Path
 
 import pytest
 
 from autograder.messaging import Permanent, PublishFailed, Transient
-from autograder.tests.exercises.bench import PATIENCE_S, InMemory, turns
+from autograder.tests.exercises.bench import PATIENCE_S, InMemory, ended, loaded, turns
 
 FOLDER = Path(__file__).parents[3] / "solutions/04_reliability/03_dead_letter_queue"
 PROGRAMS = [FOLDER / "dead_letter_queue.py", *sorted(FOLDER.glob("variants/*.py"))]
@@ -98,10 +96,6 @@ class Bench:
         run = module.run(self.source, self.handle, self.letters, **arguments)
         self.consumer = asyncio.create_task(run)
 
-    def publish(self, *names: str) -> None:
-        self.source.waiting.extend((name, 1) for name in names)
-        self.source.change()
-
     async def handle(self, message):
         assert message.id[0] != "g"
         self.tries[message.id] += 1
@@ -120,20 +114,12 @@ class Bench:
 
     async def end(self) -> None:
         """The consumer has come back, and nobody has stayed behind."""
-        await asyncio.wait({self.consumer}, timeout=PATIENCE_S)
-        assert self.consumer.done(), "run() does not end"
-        await turns(3)
-        left = {task for task in asyncio.all_tasks() - self.others if not task.done()}
-        assert not left, "tasks were left behind"
+        await ended(self.consumer, self.others)
 
 
 @pytest.fixture(params=PROGRAMS, ids=lambda path: path.stem)
 def module(request, monkeypatch):
-    spec = importlib.util.spec_from_file_location(f"dlq_{request.param.stem}", request.param)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
+    return loaded(request.param, monkeypatch)
 
 
 @pytest.mark.parametrize("suspensions", [0, 1, 3])
@@ -141,7 +127,7 @@ def module(request, monkeypatch):
 async def test_a_source_that_ends_ends_the_consumer(module, suspensions, unconfirmed):
     bench = Bench(module, suspensions=suspensions, ends=True, unconfirmed=unconfirmed)
     names = [f"{kind}{number}" for number in range(3) for kind in "atecpxg"]
-    bench.publish(*names)
+    bench.source.publish(*names)
 
     await bench.end()
 
@@ -156,12 +142,12 @@ async def test_a_source_that_ends_ends_the_consumer(module, suspensions, unconfi
 async def test_a_stop_in_any_turn_settles_or_returns_everything(module, suspensions):
     for turn in TURNS:
         bench = Bench(module, suspensions=suspensions, unconfirmed=turn % 2)
-        bench.publish(*(f"{kind}{number}" for number in range(5) for kind in "atcpxg"))
+        bench.source.publish(*(f"{kind}{number}" for number in range(5) for kind in "atcpxg"))
         await turns(turn)
 
         bench.stop.set()
         await turns(10)  # a take that completes in the turn of the stop is nobody's fault
-        bench.publish("a-late")
+        bench.source.publish("a-late")
         await bench.end()
 
         assert bench.consumer.exception() is None
@@ -173,7 +159,7 @@ async def test_a_stop_in_any_turn_settles_or_returns_everything(module, suspensi
 async def test_a_cancel_in_any_turn_gets_out(module, suspensions):
     for turn in TURNS:
         bench = Bench(module, suspensions=suspensions)
-        bench.publish(*(f"{kind}{number}" for number in range(5) for kind in "atcpxg"))
+        bench.source.publish(*(f"{kind}{number}" for number in range(5) for kind in "atcpxg"))
         await turns(turn)
 
         bench.consumer.cancel()
@@ -186,7 +172,7 @@ async def test_a_cancel_in_any_turn_gets_out(module, suspensions):
 async def test_settlements_that_fail_end_nothing(module):
     bench = Bench(module, suspensions=1, ends=True)
     bench.source.broken = True
-    bench.publish(*(f"{kind}{number}" for number in range(3) for kind in "apg"))
+    bench.source.publish(*(f"{kind}{number}" for number in range(3) for kind in "apg"))
     await turns(20)
 
     bench.source.broken = False

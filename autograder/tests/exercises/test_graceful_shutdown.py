@@ -7,9 +7,7 @@ suspends as often as it is told, never included; the loop, its time and its sign
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import signal
-import sys
 from collections import Counter, deque
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from autograder.messaging import Permanent, SettleFailed, Transient
 from autograder.sim import SimLoop
 from autograder.sim.signals import Signals
 from autograder.sim.walls import Walls
+from autograder.tests.exercises.bench import loaded
 
 FOLDER = Path(__file__).parents[3] / "solutions/04_reliability/05_graceful_shutdown"
 PROGRAMS = [FOLDER / "graceful_shutdown.py", *sorted(FOLDER.glob("variants/*.py"))]
@@ -178,11 +177,7 @@ class Bench:
 
 @pytest.fixture(params=PROGRAMS, ids=lambda path: path.stem)
 def main(request, monkeypatch):
-    spec = importlib.util.spec_from_file_location(f"main_{request.param.stem}", request.param)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # a dataclass looks itself up there
-    spec.loader.exec_module(module)
-    return module.main
+    return loaded(request.param, monkeypatch).main
 
 
 def names(kinds: str, number: int) -> list[str]:

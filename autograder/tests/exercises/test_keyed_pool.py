@@ -7,15 +7,13 @@ source that may end and that may hand out everything without suspending once.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from autograder.messaging import Permanent, Transient
-from autograder.tests.exercises.bench import PATIENCE_S, InMemory, turns
+from autograder.tests.exercises.bench import PATIENCE_S, InMemory, ended, loaded, turns
 
 FOLDER = Path(__file__).parents[3] / "solutions/03_concurrency/02_keyed_pool"
 PROGRAMS = [FOLDER / "keyed_pool.py", *sorted(FOLDER.glob("variants/*.py"))]
@@ -39,10 +37,6 @@ class Bench:
         arguments = {"workers": self.workers, "stop": self.stop}
         self.pool = asyncio.create_task(run(self.source, self.handle, **arguments))
 
-    def publish(self, *names: str) -> None:
-        self.source.waiting.extend((name, 1) for name in names)
-        self.source.change()
-
     async def handle(self, message):
         assert message.key not in self.running, f"two of {message.key!r} at once"
         self.running.append(message.key)
@@ -62,11 +56,7 @@ class Bench:
 
     async def end(self) -> None:
         """The pool has come back; nothing may be too much, and nobody may have stayed behind."""
-        await asyncio.wait({self.pool}, timeout=PATIENCE_S)
-        assert self.pool.done(), "run() does not end"
-        await turns(3)
-        left = {task for task in asyncio.all_tasks() - self.others if not task.done()}
-        assert not left, "tasks were left behind"
+        await ended(self.pool, self.others)
         assert self.source.peak <= 2 * self.workers + 2
         for key, finished in self.done.items():
             numbers = [int(name[-1]) for name in finished]
@@ -80,18 +70,14 @@ def orders(*kinds: str, keys=("a", "b", "", "a b")) -> list[str]:
 
 @pytest.fixture(params=PROGRAMS, ids=lambda path: path.stem)
 def run(request, monkeypatch):
-    spec = importlib.util.spec_from_file_location(f"keyed_{request.param.stem}", request.param)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # a dataclass looks its module up
-    spec.loader.exec_module(module)
-    return module.run
+    return loaded(request.param, monkeypatch).run
 
 
 @pytest.mark.parametrize("suspensions", [0, 1, 3])
 async def test_a_source_that_ends_ends_the_pool_in_order(run, suspensions):
     bench = Bench(run, suspensions=suspensions, ends=True)
     names = orders("a", "t", "p", "e", "c", "a")
-    bench.publish(*names)
+    bench.source.publish(*names)
 
     await bench.end()
 
@@ -105,12 +91,12 @@ async def test_a_source_that_ends_ends_the_pool_in_order(run, suspensions):
 async def test_a_stop_in_any_turn_settles_or_returns_everything(run, suspensions):
     for turn in TURNS:
         bench = Bench(run, suspensions=suspensions)
-        bench.publish(*orders("a", "t", "a", "c", "a"))
+        bench.source.publish(*orders("a", "t", "a", "c", "a"))
         await turns(turn)
 
         bench.stop.set()
         await turns(10)  # a take that completes in the turn of the stop is nobody's fault
-        bench.publish("a/a9")
+        bench.source.publish("a/a9")
         await bench.end()
 
         assert bench.pool.exception() is None
@@ -124,7 +110,7 @@ async def test_a_stop_in_any_turn_settles_or_returns_everything(run, suspensions
 async def test_a_cancel_in_any_turn_gets_out_and_settles_nothing_more(run, suspensions):
     for turn in TURNS:
         bench = Bench(run, suspensions=suspensions)
-        bench.publish(*orders("a", "t", "a", "c", "a"))
+        bench.source.publish(*orders("a", "t", "a", "c", "a"))
         await turns(turn)
 
         bench.pool.cancel()
@@ -136,7 +122,7 @@ async def test_a_cancel_in_any_turn_gets_out_and_settles_nothing_more(run, suspe
 
 async def test_a_stop_ends_a_pause_at_once(run):
     bench = Bench(run, suspensions=0)
-    bench.publish("a/t1", "a/a2", "a/a3")
+    bench.source.publish("a/t1", "a/a2", "a/a3")
     await turns(40)
     assert bench.tries["a/t1"] == 1
 
@@ -152,7 +138,7 @@ async def test_a_stop_ends_a_pause_at_once(run):
 async def test_settlements_that_fail_end_nothing(run):
     bench = Bench(run, suspensions=1, ends=True)
     bench.source.broken = True
-    bench.publish(*(f"{key}/a{number}" for number in range(5) for key in "ab"))
+    bench.source.publish(*(f"{key}/a{number}" for number in range(5) for key in "ab"))
     await turns(40)
 
     bench.source.broken = False

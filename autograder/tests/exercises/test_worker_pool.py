@@ -8,13 +8,12 @@ and cancelled in each of its first loop turns.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from pathlib import Path
 
 import pytest
 
 from autograder.messaging import Permanent, Transient
-from autograder.tests.exercises.bench import PATIENCE_S, InMemory, turns
+from autograder.tests.exercises.bench import InMemory, ended, loaded, turns
 
 FOLDER = Path(__file__).parents[3] / "solutions/03_concurrency/01_worker_pool"
 PROGRAMS = [FOLDER / "worker_pool.py", *sorted(FOLDER.glob("variants/*.py"))]
@@ -39,10 +38,6 @@ class Bench:
         arguments = {"workers": self.workers, "stop": self.stop}
         self.pool = asyncio.create_task(run(self.source, self.handle, **arguments))
 
-    def publish(self, *names: str) -> None:
-        self.source.waiting.extend((name, 1) for name in names)
-        self.source.change()
-
     async def handle(self, message):
         self.running += 1
         self.peak = max(self.peak, self.running)
@@ -58,28 +53,21 @@ class Bench:
 
     async def end(self) -> None:
         """The pool has come back; nothing may be too much, and nobody may have stayed behind."""
-        await asyncio.wait({self.pool}, timeout=PATIENCE_S)
-        assert self.pool.done(), "run() does not end"
-        await turns(3)
-        left = {task for task in asyncio.all_tasks() - self.others if not task.done()}
-        assert not left, "tasks were left behind"
+        await ended(self.pool, self.others)
         assert self.peak <= self.workers
         assert self.source.peak <= 2 * self.workers + 2
 
 
 @pytest.fixture(params=PROGRAMS, ids=lambda path: path.stem)
-def run(request):
-    spec = importlib.util.spec_from_file_location(f"pool_{request.param.stem}", request.param)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.run
+def run(request, monkeypatch):
+    return loaded(request.param, monkeypatch).run
 
 
 @pytest.mark.parametrize("suspensions", [0, 1, 3])
 async def test_a_source_that_ends_ends_the_pool(run, suspensions):
     bench = Bench(run, suspensions=suspensions, ends=True)
     names = [f"{kind}{number}" for number in range(5) for kind in "atecp"]
-    bench.publish(*names)
+    bench.source.publish(*names)
 
     await bench.end()
 
@@ -93,12 +81,12 @@ async def test_a_source_that_ends_ends_the_pool(run, suspensions):
 async def test_a_stop_in_any_turn_settles_or_returns_everything(run, suspensions):
     for turn in TURNS:
         bench = Bench(run, suspensions=suspensions)
-        bench.publish(*(f"{kind}{number}" for number in range(8) for kind in "atc"))
+        bench.source.publish(*(f"{kind}{number}" for number in range(8) for kind in "atc"))
         await turns(turn)
 
         bench.stop.set()
         await turns(10)  # a take that completes in the turn of the stop is nobody's fault
-        bench.publish("a-late")
+        bench.source.publish("a-late")
         await bench.end()
 
         assert bench.pool.exception() is None
@@ -110,7 +98,7 @@ async def test_a_stop_in_any_turn_settles_or_returns_everything(run, suspensions
 async def test_a_cancel_in_any_turn_gets_out_and_settles_nothing_more(run, suspensions):
     for turn in TURNS:
         bench = Bench(run, suspensions=suspensions, handler_turns=5)
-        bench.publish(*(f"{kind}{number}" for number in range(8) for kind in "atc"))
+        bench.source.publish(*(f"{kind}{number}" for number in range(8) for kind in "atc"))
         await turns(turn)
 
         bench.pool.cancel()
@@ -123,7 +111,7 @@ async def test_a_cancel_in_any_turn_gets_out_and_settles_nothing_more(run, suspe
 async def test_settlements_that_fail_end_nothing(run):
     bench = Bench(run, suspensions=1, ends=True)
     bench.source.broken = True
-    bench.publish(*(f"a{number}" for number in range(10)))
+    bench.source.publish(*(f"a{number}" for number in range(10)))
     await turns(40)
 
     bench.source.broken = False
