@@ -17,6 +17,7 @@ from autograder.grading.faults import machine_faults_are_ours, root_of
 from autograder.grading.outcome import (
     Collected,
     Progress,
+    Tried,
     as_grade,
     has_failed,
     results_of,
@@ -90,33 +91,46 @@ class _Plan:
     on_progress: Progress | None
 
     async def carry_out(self, server: Server, zygote: Zygote, collected: Collected) -> None:
-        """The first seed alone, then the others together: most mistakes show at once."""
-        async with open_session(self.exercise, server, zygote) as session:
-            for seeds in (self.seeds[:1], self.seeds[1:]):
-                if not seeds or (self.stop_early and has_failed(collected.judged)):
-                    continue
-                await self._wave(session, seeds, collected)
-                collected.seeds.extend(seeds)
-        collected.complete = True
+        """All scenarios of the first seed, then those of the next, as soon as there is room.
 
-    async def _wave(self, session: Session, seeds: Sequence[int], collected: Collected) -> None:
-        limit = asyncio.Semaphore(AT_ONCE)
+        A seed that fails ends those after it: most mistakes show with the first.
+        """
+        tried = Tried(self.scenarios)
+        try:
+            async with open_session(self.exercise, server, zygote) as session:
+                await self._try(session, tried, collected)
+            collected.complete = True
+        finally:
+            for seed, judged in tried.counting(stop_early=self.stop_early).items():
+                collected.judged += judged
+                if judged:  # Ctrl-C: the others had shown nothing yet
+                    collected.seeds.append(seed)
+
+    async def _try(self, session: Session, tried: Tried, collected: Collected) -> None:
+        room = asyncio.Semaphore(AT_ONCE)
         planned = len(self.scenarios) * len(self.seeds)
+        running: dict[int, list[asyncio.Task[None]]] = {}
 
         async def one(scenario: Scenario, seed: int) -> None:
-            async with limit:
+            async with room:
                 examined = await session.judged(scenario, self.submission, seed)
-            collected.judged += examined.judged
+            tried.add(seed, scenario, examined.judged)
             collected.output = collected.output or examined.output
             collected.notices += examined.notices
             collected.scenarios += 1
             if self.on_progress is not None:
                 self.on_progress(collected.scenarios, planned)
+            if self.stop_early and has_failed(examined.judged):
+                for later in range(self.seeds.index(seed) + 1, len(self.seeds)):
+                    for task in running[self.seeds[later]]:
+                        task.cancel()
 
         try:
             async with asyncio.TaskGroup() as group:
-                for seed in seeds:
-                    for scenario in self.scenarios:
-                        group.create_task(one(scenario, seed))
+                for seed in self.seeds:
+                    tried.begin(seed)
+                    running[seed] = [
+                        group.create_task(one(scenario, seed)) for scenario in self.scenarios
+                    ]
         except ExceptionGroup as group:
             raise root_of(group) from None

@@ -18,7 +18,7 @@ from autograder.exam.simulated import NotSimulatedError, SimExam
 from autograder.exam.simulated_child import Child
 from autograder.grading import verdicts
 from autograder.grading.faults import root_of
-from autograder.grading.outcome import Collected, Progress, has_failed, results_of
+from autograder.grading.outcome import Collected, Progress, Tried, results_of
 from autograder.grading.verdicts import Judged
 from autograder.model import Exercise, GraderError, Kind, Result, Status, Wait
 from autograder.sim.schedule import MANNERS, TROUBLES, Rehearsal, Schedule
@@ -50,12 +50,15 @@ class Exploring:
     on_progress: Progress | None
     stop_early: bool
     began: float  # on the monotonic clock
-    _judged: dict[int, dict[str, list[Judged]]] = field(default_factory=dict)  # by seed, scenario
+    _tried: Tried = field(init=False)
     _absent: dict[str, str] = field(default_factory=dict)  # scenario -> what is not simulated
     _done: int = 0
     _blocked: bool = False
     _small: dict[Rehearsal, asyncio.Future[list[Judged]]] = field(default_factory=dict)
     _output: str = ""  # of the first run that printed anything
+
+    def __post_init__(self) -> None:
+        self._tried = Tried(self.scenarios)
 
     async def carry_out(
         self, zygote: Zygote, submission: Path, collected: Collected
@@ -88,24 +91,14 @@ class Exploring:
         """Seed by seed, all scenarios; the next seed only if the ones before leave a reason to."""
         for number, seed in enumerate(self.seeds or count(1)):
             late = not self.seeds and number >= LEAST_SEEDS and time.monotonic() > until
-            if late or self._blocked or (self.stop_early and self._first_failing()):
+            if late or self._blocked or (self.stop_early and self._tried.any_failed()):
                 return
-            self._judged[seed] = {}
+            self._tried.begin(seed)
             for scenario in self.scenarios:
                 if self._blocked:
                     return
                 if scenario.name not in self._absent:
                     yield seed, scenario
-
-    def _first_failing(self) -> int:
-        """The lowest seed that broke a guarantee so far; 0 if none did."""
-        failing = [seed for seed in self._judged if has_failed(self._of(seed))]
-        return min(failing, default=0)
-
-    def _of(self, seed: int) -> list[Judged]:
-        """What this seed showed, in the order of the scenarios, not in the order of being done."""
-        judged = self._judged[seed]
-        return [one for each in self.scenarios for one in judged.get(each.name, [])]
 
     async def _explore(self, child: Child, work: Iterator[tuple[int, Scenario]]) -> None:
         for seed, scenario in work:
@@ -114,7 +107,7 @@ class Exploring:
             except NotSimulatedError as absent:
                 self._absent[scenario.name] = str(absent)
                 continue
-            self._judged[seed][scenario.name] = judged
+            self._tried.add(seed, scenario, judged)
             self._blocked |= any(_is_blocked(each) for each in judged)
             self._output = self._output or child.printed
             self._done += 1
@@ -149,11 +142,9 @@ class Exploring:
 
     def _collect(self, collected: Collected) -> None:
         """Count what was tried up to the first seed that failed."""
-        last = self._first_failing() if self.stop_early else 0
-        for seed in sorted(self._judged):
-            if not last or seed <= last:
-                collected.judged += self._of(seed)
-                collected.seeds.append(seed)
+        for seed, judged in self._tried.counting(stop_early=self.stop_early).items():
+            collected.judged += judged
+            collected.seeds.append(seed)
         collected.notices += [
             f"{scenario}: the simulation has no {what}. A real broker judges it."
             for scenario, what in sorted(self._absent.items())
@@ -178,7 +169,7 @@ class Exploring:
                 dict.fromkeys((TROUBLES[0], usual.trouble)),
             ):
                 smaller = Rehearsal(result.test, replace(usual, pace=pace, trouble=trouble), share)
-                for each in await self._tried(free, scenario, smaller):
+                for each in await self._once(free, scenario, smaller):
                     verdict = each.verdicts.get(result.guarantee)
                     if verdict is not None and _same_in_less(result, each):
                         return replace(
@@ -186,7 +177,7 @@ class Exploring:
                         )
         return replace(result, replay=str(run))
 
-    async def _tried(
+    async def _once(
         self, free: asyncio.Queue[Child], scenario: Scenario, run: Rehearsal
     ) -> list[Judged]:
         """What this run shows; nothing, if the scenario does not bear it. Each is run once."""

@@ -30,6 +30,43 @@ class Collected:
     complete: bool = False
 
 
+@dataclass
+class Tried:
+    """What each seed showed, scenario by scenario, in whatever order they were done."""
+
+    scenarios: list[Scenario]
+    _judged: dict[int, dict[str, list[verdicts.Judged]]] = field(default_factory=dict)
+
+    def begin(self, seed: int) -> None:
+        """Try a seed, after those that were begun before it; it may come to show nothing."""
+        self._judged.setdefault(seed, {})
+
+    def add(self, seed: int, scenario: Scenario, judged: list[verdicts.Judged]) -> None:
+        """Keep what one scenario showed with one seed."""
+        self._judged[seed][scenario.name] = judged
+
+    def any_failed(self) -> bool:
+        """Whether any seed broke a guarantee so far."""
+        return any(has_failed(self._of(seed)) for seed in self._judged)
+
+    def counting(self, *, stop_early: bool) -> dict[int, list[verdicts.Judged]]:
+        """What counts, seed by seed, each in the order of the scenarios.
+
+        With `stop_early` nothing counts that was begun after the first seed that failed: a slow
+        machine then says the same as a fast one.
+        """
+        counted = {}
+        for seed in self._judged:
+            counted[seed] = self._of(seed)
+            if stop_early and has_failed(counted[seed]):
+                break
+        return counted
+
+    def _of(self, seed: int) -> list[verdicts.Judged]:
+        judged = self._judged[seed]
+        return [one for each in self.scenarios for one in judged.get(each.name, [])]
+
+
 def has_failed(judged: Sequence[verdicts.Judged]) -> bool:
     """Whether any guarantee was seen broken."""
     return any(
