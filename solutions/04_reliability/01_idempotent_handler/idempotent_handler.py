@@ -1,14 +1,15 @@
-"""The mark that says "done" and what was done, in one transaction."""
+"""The mark that says "done" and what was done, in one transaction; what none can hold, under a lease."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from autograder.messaging import Message, Permanent, SettleFailed, Source
-from autograder.storage import Database, Transaction
+from autograder.messaging import Handler, Message, Permanent, SettleFailed, Source
+from autograder.storage import Database, Lease, StoreGone, Transaction
 
 Book = Callable[[Message, Transaction], Awaitable[None]]
 """The work: writes the row of a payment through a transaction. Raises as any handler does."""
@@ -59,15 +60,80 @@ def fingerprint(message: Message) -> str:
     return hashlib.sha256(message.body).hexdigest()
 
 
+async def charge_card(message: Message, handle: Handler, lease: Lease, *, ttl_s: float) -> None:
+    """Charge the card of one message while holding its lease, and settle the message."""
+    try:
+        await charge_under_lease(message, handle, lease, ttl_s=ttl_s)
+    except Permanent:
+        await message.nack(requeue=False)
+    except Exception:  # noqa: BLE001 - somebody else holds it, or whatever went wrong: try again later
+        await message.nack(requeue=True, delay_s=0.05)
+    else:
+        await message.ack()
+
+
+async def charge_under_lease(
+    message: Message, handle: Handler, lease: Lease, *, ttl_s: float
+) -> None:
+    """Call the handler between taking and releasing the lease. Raises `LeaseHeld`.
+
+    The token says whose lease it is: by the time of the release it may have run out, and be held by
+    somebody else. If the release is not heard of, the lease ends by itself: no reason to charge again.
+    """
+    key, token = lease_key(message), secrets.token_hex(16)
+    if not await lease.set_if_absent(key, token, ttl_s=ttl_s):
+        raise LeaseHeld(key)
+    try:
+        await handle(message)
+    finally:
+        with suppress(StoreGone):
+            await lease.delete_if_equals(key, token)
+
+
+class LeaseHeld(Exception):  # noqa: N818 - a state
+    """Somebody else is charging this card."""
+
+
+def lease_key(message: Message) -> str:
+    """The name of the lease. The service for refunds takes the same one."""
+    return f"charge:{message.id}"
+
+
 async def run(
     source: Source, handle: Book, db: Database, *, workers: int, stop: asyncio.Event
 ) -> None:
-    """Book the payments of `source`, `workers` at a time, until `stop` is set or it ends."""
+    """Book the payments of `source`, `workers` at a time."""
+
+    async def one(message: Message) -> None:
+        await handle_payment(message, handle, db)
+
+    await consume(source, one, workers=workers, stop=stop)
+
+
+async def charge(
+    source: Source,
+    handle: Handler,
+    lease: Lease,
+    *,
+    workers: int,
+    ttl_s: float,
+    stop: asyncio.Event,
+) -> None:
+    """Charge the cards of `source`, `workers` at a time."""
+
+    async def one(message: Message) -> None:
+        await charge_card(message, handle, lease, ttl_s=ttl_s)
+
+    await consume(source, one, workers=workers, stop=stop)
+
+
+async def consume(source: Source, one: Handler, *, workers: int, stop: asyncio.Event) -> None:
+    """Give every message of `source` to `one`, `workers` at a time, until `stop` is set."""
 
     async def work() -> None:
         async for message in source:
             with suppress(SettleFailed):  # its connection is gone: the broker brings it back
-                await handle_payment(message, handle, db)
+                await one(message)
 
     async def close_on_stop() -> None:
         await stop.wait()
