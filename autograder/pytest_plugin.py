@@ -38,6 +38,7 @@ from autograder.sim.schedule import Schedule
 
 REQUIRED = "ACKADEMY_REQUIRE_ENGINES"
 _BENCH = pytest.StashKey["Bench"]()
+_ENGINES = pytest.StashKey[set[str]]()  # lines of the summary, those of pytest-xdist's workers too
 
 
 class Bench:
@@ -97,6 +98,7 @@ def required_engines() -> set[str]:
 def pytest_configure(config: pytest.Config) -> None:
     """Make room for the session's servers."""
     config.stash[_BENCH] = Bench()
+    config.stash[_ENGINES] = set()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -104,9 +106,25 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_BENCH].close()
 
 
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_testnodedown(node: Any) -> None:
+    """Take over which engines a worker ran on."""
+    told = getattr(node, "workeroutput", {}).get("engines", ())
+    engines: set[str] = node.config.stash[_ENGINES]
+    engines.update(told)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist tells its controller which engines it ran on."""
+    lines = list(session.config.stash[_BENCH].summary())
+    session.config.stash[_ENGINES].update(lines)
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["engines"] = lines
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Say which engines ran and which were not available."""
-    lines = list(config.stash[_BENCH].summary())
+    lines = sorted(config.stash[_ENGINES])
     if lines:
         terminalreporter.section("engines")
         for line in lines:

@@ -3,7 +3,8 @@
 A publication is a request: the stream answers with the sequence it stored the message under
 (https://docs.nats.io/nats-concepts/jetstream/streams). One that asks for no answer is lost without
 a word when nobody listens. Reading asks for one message and does not wait (`no_wait`): an answer
-with status 404 says that none is there.
+with status 404 says that the consumer knows of none. A consumer learns of a message a moment after
+the stream has confirmed it, so the stream has the last word.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _VERBS: dict[Settlement, bytes] = {"ack": b"+ACK", "requeue": b"-NAK", "give up": b"+TERM"}
 _OURS = frozenset((ID_HEADER, KEY_HEADER))
 _FOR_EVER_S = 1e6
+_NO_WAIT = b'{"batch":1,"no_wait":true}'
+_A_MOMENT = b'{"batch":1,"expires":500000000}'  # nanoseconds; below `CONFIRM_S`
 
 
 class AdapterRoute(Route):
@@ -78,10 +81,9 @@ class AdapterRoute(Route):
 
     async def next_letter(self) -> Letter | None:
         """Ask for one message, and do not wait for one to come."""
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self.lane.channel}.{self.lane.consumer}"
-        # a message comes under the subject it was published to: by that no answer is recognised
-        asking = json.dumps({"batch": 1, "no_wait": True}).encode()
-        got = await self._request(subject, asking, own_inbox=True)
+        got = await self._ask(_NO_WAIT)
+        if not got.reply and await self._undelivered():
+            got = await self._ask(_A_MOMENT)
         sent = got.headers or {}
         if not got.reply:
             return None
@@ -101,10 +103,30 @@ class AdapterRoute(Route):
 
     async def count(self) -> int:
         """Messages that were not delivered, and those that were given back."""
-        subject = f"$JS.API.CONSUMER.INFO.{self.lane.channel}.{self.lane.consumer}"
-        info: dict[str, Any] = json.loads((await self._request(subject, b"")).data)
-        waiting: int = info.get("num_pending", 0) + info.get("num_ack_pending", 0)
-        return max(0, waiting - len(self._held))
+        info = await self._info("CONSUMER", self.lane.channel, self.lane.consumer)
+        returned: int = info.get("num_ack_pending", 0) - len(self._held)
+        return max(0, await self._undelivered(info) + returned)
+
+    async def _undelivered(self, consumer: dict[str, Any] | None = None) -> int:
+        """How many the stream has beyond the last that was delivered: nobody deletes from it."""
+        names = (self.lane.channel, self.lane.consumer)
+        consumer = consumer or await self._info("CONSUMER", *names)
+        stream = await self._info("STREAM", self.lane.channel)
+        last: int = stream["state"]["last_seq"]
+        delivered: int = consumer["delivered"]["stream_seq"]
+        return last - delivered
+
+    async def _info(self, what: str, *names: str) -> dict[str, Any]:
+        said = (await self._request(f"$JS.API.{what}.INFO.{'.'.join(names)}", b"")).data
+        info: dict[str, Any] = json.loads(said)
+        if "error" in info:
+            raise ConnectionError(f"the server refuses: {info['error'].get('description')}")
+        return info
+
+    async def _ask(self, request: bytes) -> Msg:
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self.lane.channel}.{self.lane.consumer}"
+        # a message comes under the subject it was published to: by that no answer is recognised
+        return await self._request(subject, request, own_inbox=True)
 
     async def _request(
         self,

@@ -112,12 +112,16 @@ class NatsEngine:
         return [message.id for message in messages]
 
     async def state(self, lane: Lane) -> BrokerState:
-        """From the consumer's own figures."""
+        """From the figures of the consumer and its stream.
+
+        The consumer learns of a message a moment after the stream has confirmed it: what was not
+        delivered is what the stream has beyond the last that was.
+        """
         info = await self._info(lane)
         delivered = info.delivered.stream_seq if info.delivered else 0
         unsettled = info.num_ack_pending or 0
         return BrokerState(
-            waiting=info.num_pending or 0,
+            waiting=await self._last(lane) - delivered,
             unsettled=unsettled,
             settled=delivered - unsettled,
             redelivered=info.num_redelivered or 0,
@@ -163,8 +167,10 @@ class NatsEngine:
                 # an inbox of its own: a message comes under the subject it was published to
                 asking = b'{"batch":1,"no_wait":true}'
                 message = await self._client.request(subject, asking, PATIENCE_S, old_style=True)
-                if not message.reply:  # a status: none is there
-                    return found
+                if not message.reply:  # a status: the consumer knows of none
+                    if not (await self.state(lane)).waiting:
+                        return found
+                    continue
                 found.append(_outgoing(message))
                 await self._answered(await self._request(message.reply, b"+ACK"))
 
@@ -214,6 +220,12 @@ class NatsEngine:
             self._not_lost()
             info: ConsumerInfo = await self._streams.consumer_info(lane.channel, lane.consumer)
         return info
+
+    async def _last(self, lane: Lane) -> int:
+        async with self.ours():
+            self._not_lost()
+            state = (await self._streams.stream_info(lane.channel)).state
+        return state.last_seq
 
     def _not_lost(self) -> None:
         """Say so at once: the client would keep requests for a connection that never comes."""

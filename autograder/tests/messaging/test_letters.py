@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from nats.aio.msg import Msg
 
 from autograder.messaging.adapter import Lane
 from autograder.tests.messaging.letters_contract import ConnectedLettersContract, LettersContract
@@ -16,6 +17,20 @@ class TestMemory(LettersContract):
 class TestNats(ConnectedLettersContract):
     engine = "nats"
     nowhere = Lane("nats://127.0.0.1:1", "nothing", "nobody")
+
+    async def test_a_letter_the_consumer_does_not_know_of_yet_is_read(self, stage, monkeypatch):
+        """The stream confirms a message a moment before its consumers hear of it."""
+        route = await stage.route()
+        await stage.put(1)
+        ask, answers = route._ask, []
+
+        async def late(request):
+            answers.append(request)
+            return Msg(_client=None) if len(answers) == 1 else await ask(request)
+
+        monkeypatch.setattr(route, "_ask", late)
+        assert (await anext(route)).id == "d0"
+        assert [b"no_wait" in each for each in answers] == [True, False]
 
 
 @pytest.mark.rabbitmq

@@ -10,7 +10,7 @@ import pytest
 from autograder.brokers.process import free_ports
 from autograder.storage import StoreGone
 from autograder.storage.expiring import ExpiringLease, ExpiringStore
-from autograder.storage.valkey import Connection, Refused, open_valkey
+from autograder.storage.valkey import Connection, Refused, ValkeyLease, open_valkey
 from autograder.tests.storage.lease_contract import LeaseContract
 
 
@@ -40,14 +40,17 @@ class TestValkey(LeaseContract):
         async with open_valkey(bench.server("valkey").url, prefix=f"{uuid.uuid4()}:") as lease:
             yield lease
 
-    async def test_a_connection_that_breaks_is_said_and_made_anew(self, bench, lease):
+    async def test_a_connection_that_breaks_is_said_and_made_anew(self, bench):
+        url = bench.server("valkey").url
+        connection, killer = Connection(url), Connection(url)
+        lease = ValkeyLease(connection, f"{uuid.uuid4()}:")
         await lease.set("k", "v")
-        killer = Connection(bench.server("valkey").url)
-        await killer.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await killer.call("CLIENT", "KILL", "ID", str(await connection.call("CLIENT", "ID")))
         killer.close()
         with pytest.raises(StoreGone):
             await lease.get("k")
         assert await lease.get("k") == "v"
+        connection.close()
 
     async def test_prefixes_keep_keys_apart(self, bench, lease):
         await lease.set("k", "mine")

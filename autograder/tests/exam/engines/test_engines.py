@@ -129,13 +129,13 @@ async def test_an_address_without_a_broker_is_our_fault(server):
 
 
 async def test_a_broker_that_goes_away_is_our_fault(server, monkeypatch):
-    monkeypatch.setattr(engines, "PATIENCE_S", 1.0)
     parts = urlsplit(server.url if "//" in server.url else f"//{server.url}")
     proxy = FaultProxy((parts.hostname, parts.port), kafka=server.engine == "kafka")
     await proxy.start()
     url = f"{parts.scheme}://127.0.0.1:{proxy.port}".removeprefix("://")
     engine = await open_engine(server.engine, url)
     lane = await engine.open_lane("doomed")
+    monkeypatch.setattr(engines, "PATIENCE_S", 1.0)
     await proxy.close()
     for attempt in (
         engine.publish(lane, outgoing(5)),
