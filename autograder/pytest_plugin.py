@@ -124,10 +124,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Say which engines ran and which were not available."""
-    lines = sorted(config.stash[_ENGINES])
-    if lines:
+    engines: set[str] = config.stash[_ENGINES]
+    if engines:
         terminalreporter.section("engines")
-        for line in lines:
+        for line in sorted(engines):
             terminalreporter.write_line(line)
 
 
