@@ -14,11 +14,13 @@ from lessonkit.ledger import Ledger, open_ledger
 from lessonkit.observation import Observation
 from lessonkit.observing import observe
 from lessonkit.orders import Order
+from lessonkit.payments import Books, open_leases, open_payments, take_payments
 from lessonkit.pictures import facts, plot, timeline
 from lessonkit.reports import graded
 from lessonkit.rollout_picture import show_rollout
 
 __all__ = [
+    "Books",
     "Database",
     "Ledger",
     "Observation",
@@ -29,8 +31,11 @@ __all__ = [
     "facts",
     "graded",
     "observe",
+    "open_leases",
     "open_ledger",
+    "open_payments",
     "plot",
     "show_rollout",
+    "take_payments",
     "timeline",
 ]

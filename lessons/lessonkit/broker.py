@@ -1,4 +1,4 @@
-"""The servers behind a lesson: NATS, and PostgreSQL where money is kept. They live as long as the kernel."""
+"""The servers behind a lesson: NATS, and what keeps its money and its leases. They live as long as the kernel."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from autograder.brokers import Server, acquire
 
 ENGINE = "nats"
 STORE = "postgres"
+LEASES = "valkey"
 
 _opened: dict[str, Server] = {}
 
@@ -29,6 +30,7 @@ def store() -> Server:
     return server(STORE)
 
 
-def store_in_use() -> Server | None:
-    """The database server, if anything has asked for it."""
-    return _opened.get(STORE)
+def stores_in_use() -> dict[str, Server]:
+    """The servers beside the broker that anything has asked for, by the names that people know."""
+    named = {"PostgreSQL": STORE, "Valkey": LEASES}
+    return {name: _opened[each] for name, each in named.items() if each in _opened}

@@ -50,11 +50,15 @@ def timeline(
     verdict: Verdict | None = None,
     rows: int = 16,
 ) -> None:
-    """Draw these messages' events and the run's last, or what a verdict rests on, as the report does."""
+    """Draw these messages' events and the run's last, or what a verdict rests on, as the report does.
+
+    Without messages all events are drawn.
+    """
     if verdict is not None:
         layout = draw(verdict, history, rows=rows)
     else:
-        wanted = [at for at, each in enumerate(history.events) if each.message in set(messages)]
+        told = set(messages) or {each.message for each in history.events}
+        wanted = [at for at, each in enumerate(history.events) if each.message in told]
         shown = {*wanted[:rows], len(history.events) - 1}  # what is still open at the end shows it
         events = history.events
         if len({events[at].key for at in wanted}) == 1:  # it goes without saying

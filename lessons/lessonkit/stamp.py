@@ -6,16 +6,14 @@ import os
 import platform
 from importlib import metadata
 
-from lessonkit.broker import server, store_in_use
+from lessonkit.broker import server, stores_in_use
 from lessonkit.pictures import facts
 
 
 def show() -> None:
     """Give the footer its facts. Starts the server if no cell has."""
-    opened, store = server(), store_in_use()
-    broker = f"NATS {opened.version} ({opened.provider})"
-    if store is not None:
-        broker += f", PostgreSQL {store.version} ({store.provider})"
+    opened = {"NATS": server(), **stores_in_use()}
+    broker = ", ".join(f"{name} {it.version} ({it.provider})" for name, it in opened.items())
     facts(
         python=platform.python_version(),
         broker=broker,

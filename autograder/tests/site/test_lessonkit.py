@@ -115,16 +115,24 @@ async def test_what_was_given_back_is_not_done():
     assert watch._over()
 
 
-@pytest.mark.parametrize("store", [None, SimpleNamespace(version="16.14", provider="embedded")])
-def test_a_page_names_the_database_it_was_executed_with(monkeypatch, store):
+@pytest.mark.parametrize(
+    ("stores", "also"),
+    [
+        ({}, ""),
+        (
+            {"PostgreSQL": SimpleNamespace(version="16.14", provider="embedded")},
+            ", PostgreSQL 16.14 (embedded)",
+        ),
+    ],
+)
+def test_a_page_names_the_stores_it_was_executed_with(monkeypatch, stores, also):
     kit = importlib.import_module("lessonkit.stamp")
     told = {}
     monkeypatch.setattr(kit, "facts", told.update)
     monkeypatch.setattr(kit, "server", lambda: SimpleNamespace(version="2.15.1", provider="warm"))
-    monkeypatch.setattr(kit, "store_in_use", lambda: store)
+    monkeypatch.setattr(kit, "stores_in_use", lambda: stores)
     kit.show()
-    wanted = "NATS 2.15.1 (warm)" + (", PostgreSQL 16.14 (embedded)" if store else "")
-    assert told["broker"] == wanted
+    assert told["broker"] == f"NATS 2.15.1 (warm){also}"
 
 
 def history(*kinds):
