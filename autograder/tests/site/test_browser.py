@@ -16,6 +16,7 @@ LOOKED_AT = [
     LESSON,
     "lessons/concurrency/keyed_pool.html",
     "lessons/reliability/graceful_shutdown.html",
+    "lessons/reliability/idempotent_handler.html",
     "learn/reading_a_report.html",
     "learn/start.html",
     "reference/commands.html",
