@@ -21,15 +21,16 @@ def connection_closed_cleanly(history: History) -> Verdict:
     broker goes on counting the process as a consumer (a Kafka group does so until the session of a
     member that never said goodbye runs out).
 
-    Tolerated: handlers that are cancelled while the connection closes, at the deadline; dying by a
-    second signal; anything once the process was killed.
+    Tolerated: handlers that are cancelled while the connection closes, at the deadline; ending at
+    a second signal without coming back from main, by the signal itself or by `os._exit` in its
+    handler; anything once the process was killed.
     """
     lives = read_lives(history)
     closed = 0
     for life in lives.values():
         if not life.signals or not life.connected < life.exited < life.killed:
             continue
-        if len(life.signals) > 1 and life.end.startswith("signal"):
+        if len(life.signals) > 1 and life.exited < min(life.returned, life.raised):
             continue  # a second signal may end a process just so
         verdict = _not_closed(history, life) or _closed_early(history, life)
         verdict = verdict or _still_counted(history, lives, life)

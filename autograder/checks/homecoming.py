@@ -53,7 +53,7 @@ def last_of(history: History, life: Life, place: int) -> list[int]:
 def left_behind(history: History, life: Life, told: int) -> Verdict | None:
     """Tasks that outlived run()."""
     end = min(life.returned, life.raised)
-    if end == NEVER or end > life.over:
+    if end == NEVER or end > life.over or end == life.exited:  # a process takes its tasks with it
         return None
     event = history.events[end]
     text = event.detail

@@ -60,7 +60,7 @@ class Life:
     cancelled: int = NEVER  # the examiner cancelled run()
     ended: int = NEVER  # the source came to its end, with nothing left
     killed: int = NEVER  # by the examiner, at the end of a run, or by work that kills its process
-    returned: int = NEVER
+    returned: int = NEVER  # or left by `sys.exit`, its connection closed
     raised: int = NEVER
     connected: int = NEVER  # by a function that owns its connection
     disconnecting: int = NEVER
@@ -80,6 +80,11 @@ class Life:
     def over(self) -> int:
         """When the student's function was done, in whatever way."""
         return min(self.returned, self.raised, self.exited, self.killed)
+
+    @property
+    def has_status(self) -> bool:
+        """Whether it ended with a status: no signal killed it."""
+        return self.end.startswith("status")
 
     def note(self, field: str, place: int) -> None:
         """Remember the first place where something happened."""
@@ -124,6 +129,8 @@ def read_lives(history: History) -> Lives:
         if event.kind is Kind.EXITED and event.detail.startswith(_KILLED):
             life.note("killed", place)
     for life in lives.values():
+        if life.disconnected < life.exited < min(life.returned, life.raised) and life.has_status:
+            life.returned = life.exited  # `sys.exit(0)` at the end of main is its `return 0`
         life.expired = _expired(history, life)
     return lives
 

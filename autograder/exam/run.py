@@ -23,7 +23,7 @@ from autograder.exam.stores import STORES, Effect
 from autograder.exam.waiting import wait_for_answer, wait_for_life, wait_until
 from autograder.messaging.adapter import Lane
 from autograder.model import BrokerState, Call, Content, Event, GraderError, Kind, Wait
-from autograder.subject import exits, reporter, wire
+from autograder.subject import exits, reporter, tally, wire
 from autograder.subject.effects import amount_of
 
 if TYPE_CHECKING:
@@ -306,6 +306,10 @@ class Run:
             return (
                 "control: the module closed the grader's control connection or killed its keeper.\n"
             )
+        return self._end_that_nobody_asked_for(code, life)
+
+    def _end_that_nobody_asked_for(self, code: int | None, life: tally.Life) -> str:
+        """The same, of what the kernel says."""
         if life.ended_by_us or life.died_at_work or life.returned:
             return ""
         if self._setup.call.is_main and life.told:
@@ -321,7 +325,7 @@ class Run:
             "os._exit, or a crash.\n"
         )
 
-    def _has_begun(self, life: Life) -> bool:
+    def _has_begun(self, life: tally.Life) -> bool:
         """Whether the end of this process is the module's own: before, it is ours."""
         return life.connected if self._setup.call.is_main else life.called
 

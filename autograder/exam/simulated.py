@@ -165,6 +165,7 @@ class SimRun(Run):
                 await self._let_it_close()
                 events = self.recorder.events
                 if not life.gone:
+                    life.ended_by_us = True
                     self._queue.append(Asked("kill", {}))
                 state, found = await self._last_look()
                 events += found
@@ -263,11 +264,19 @@ class SimRun(Run):
             self.recorder.note_now(Kind.CONFIRMED, message=message, key=key)
         elif kind == Kind.EXITED:
             self.recorder.note_now(Kind.EXITED, detail)
+            self._unasked(detail, life)
             self.recorder.end_life(life)
         else:
             self.recorder.from_subject(
                 self._now, life, [kind, message, key, delivery, attempt, detail]
             )
+
+    def _unasked(self, how: str, life: Life) -> None:
+        """A process that ends by itself in the middle of the run breaks the submission."""
+        sentence = "" if life.broken else self._end_that_nobody_asked_for(code_of(how), life)
+        if sentence:
+            life.broken = True
+            self.recorder.note_now(Kind.BROKEN, sentence)
 
     async def _react(self) -> None:
         """The time between what a scenario saw and what it does next."""
@@ -448,6 +457,12 @@ class SimRun(Run):
     def _simulated_proxy(self) -> None:
         if not self._setup.proxy:
             raise GraderError("This run has no fault proxy: use exam.start(..., proxy=True).")
+
+
+def code_of(how: str) -> int:
+    """What a parent process would be told: 3 for `status 3`, -15 for `signal SIGTERM`."""
+    word, _, what = how.partition(" ")
+    return int(what) if word == "status" else -Signals[what]
 
 
 def _wired(orders: Sequence[Order]) -> list[tuple[Any, ...]]:

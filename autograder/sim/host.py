@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from autograder.messaging.adapter import Lane
 from autograder.model import Call, Kind
@@ -208,9 +208,12 @@ class Process:
         self._main: asyncio.Task[int] | None = None
         self._is_main = Call(**job["call"]).is_main
         self._interrupts = 0
-        self.signals = Signals(self.loop, self._die, self._interrupt) if self._is_main else None
+        self.signals = self._table() if self._is_main else None
         self.loop.signals = self.signals
         self.host = SimHost(self, job)
+
+    def _table(self) -> Signals:
+        return Signals(self.loop, self._die, self._interrupt, self._end)
 
     @property
     def frozen(self) -> bool:
@@ -260,9 +263,13 @@ class Process:
             raise KeyboardInterrupt
         self._main.cancel()
 
-    def _die(self, number: int) -> None:
+    def _die(self, number: int) -> NoReturn:
         """End by a signal, here and now."""
-        self.status = -number
+        self._end(-number)
+
+    def _end(self, status: int) -> NoReturn:
+        """End with this status, here and now: no line of the program runs any more."""
+        self.status = status
         self.reporter.frozen = True
         raise Frozen
 

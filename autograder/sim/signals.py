@@ -22,14 +22,22 @@ ENDS_NOTHING = (signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH, signal.SIGCONT)
 
 
 class Signals:
-    """One process's table. `die` ends the process by a signal; `interrupt` is the default of SIGINT."""
+    """One process's table, and its ways to end: `die` by a signal, `leave` with a status.
+
+    `interrupt` is the default of SIGINT.
+    """
 
     def __init__(
-        self, loop: SimLoop, die: Callable[[int], None], interrupt: Callable[[], None]
+        self,
+        loop: SimLoop,
+        die: Callable[[int], None],
+        interrupt: Callable[[], None],
+        leave: Callable[[int], None],
     ) -> None:
         self._loop = loop
         self._die = die
         self._interrupt = interrupt
+        self._leave = leave
         self._handlers: dict[int, Any] = {signal.SIGINT: signal.default_int_handler}
         self._of_loop: dict[int, asyncio.Handle] = {}
 
@@ -46,6 +54,10 @@ class Signals:
                 handle = self._of_loop[number]
                 self._loop.call_soon(handle._run)  # noqa: SLF001 - what the loop itself does
             handler(number, None)
+
+    def exit(self, status: int) -> None:
+        """As `os._exit`."""
+        self._leave(status & 0xFF)
 
     def get(self, number: int) -> Any:
         """As `signal.getsignal`."""

@@ -24,6 +24,13 @@ from autograder.sim.signals import Signals
 EPOCH_S = 1_800_000_000.0
 """What `time.time()` says when a world begins: any day, but always the same one."""
 
+OF_THE_KERNEL = (
+    "alarm", "setitimer",
+    "pause", "pthread_kill", "pthread_sigmask", "set_wakeup_fd", "sigpending",
+    "sigtimedwait", "sigwait", "sigwaitinfo",
+)  # fmt: skip
+"""What the module `signal` has beside handlers: timers in real time, and signals that somebody waits for."""
+
 
 class Walls:
     """Up as long as the context lasts; `surround` says around which world.
@@ -69,6 +76,10 @@ class Walls:
         for name in "signal", "getsignal", "raise_signal":
             self._replace(signal, name, self._with_signals(name, getattr(signal, name)))
         self._replace(os, "kill", self._kill(os.kill))
+        self._replace(os, "_exit", self._exit(os._exit))
+        self._replace(os, "killpg", self._refusing("processes (os.killpg)"))
+        for name in OF_THE_KERNEL:
+            self._replace(signal, name, self._refusing(f"kernel behind signal.{name}"))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,6 +131,18 @@ class Walls:
                 self._refuse("processes (os.kill)")
 
         return kill
+
+    def _exit(self, original: Callable[[int], NoReturn]) -> Callable[[int], None]:
+        """`os._exit`: the program's own process ends by it, and the world's goes on."""
+
+        def leave(status: int) -> None:
+            signals = self._signals()
+            if signals is None:
+                original(status)
+            else:
+                signals.exit(status)
+
+        return leave
 
     def _refusing(self, what: str) -> Callable[..., NoReturn]:
         def refuse(*_: object, **__: object) -> NoReturn:

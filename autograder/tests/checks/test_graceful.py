@@ -303,8 +303,15 @@ class TestConnectionClosedCleanly:
         assert failed_and_said(
             connection_closed_cleanly, idle().told().exit("signal SIGTERM"), "handler"
         )
-        second = at_work().told().told().exit("signal SIGTERM")
+
+    @pytest.mark.parametrize("how", ["signal SIGTERM", "status 130"])
+    def test_death_by_the_second_signal(self, how):
+        second = at_work().told().told().exit(how)
         assert verdict(connection_closed_cleanly, second).status is Status.INCONCLUSIVE
+
+    def test_who_comes_back_after_the_second_signal_has_closed(self):
+        story = at_work().told().told().cancelled("a").say(Kind.RUN_RETURNED).exit("status 1")
+        assert failed_and_said(connection_closed_cleanly, story, "with its connection open")
 
 
 class TestBufferedMessagesAreReturned:
@@ -359,6 +366,14 @@ class TestShutdownDrainsInFlight:
         assert verdict(shutdown_drains_in_flight, story).status is Status.PASS
         begun = at_work().take("b").start("b").told().finish("a", "b").ack("a").end()
         assert verdict(shutdown_drains_in_flight, begun).status is Status.FAIL
+
+    def test_to_exit_with_the_connection_closed_is_to_return(self):
+        story = at_work().told().finish("a").ack("a")
+        assert verdict(shutdown_drains_in_flight, story.close().exit()).status is Status.PASS
+
+    def test_to_exit_with_the_connection_open_is_not(self):
+        story = at_work().told().finish("a").ack("a").exit()
+        assert failed_and_said(shutdown_drains_in_flight, story, "(status 0)", "os._exit")
 
     def test_the_duty_ends_with_the_deadline_and_with_a_second_signal(self):
         for story in (

@@ -74,6 +74,11 @@ PROGRAMS = (
         "the first signal takes the handler away", ("terminate", "terminate"), "signal SIGTERM",
         "loop.add_signal_handler(15, loop.remove_signal_handler, 15)",
     ),
+    Program(
+        "os._exit at the second signal", ("terminate", "interrupt"), "status 130",
+        "loop.add_signal_handler(15, loop.add_signal_handler, 2, os._exit, 386)",
+    ),
+    Program("os._exit at the end", ("terminate",), "status 3", BY_LOOP, ending="os._exit(3)"),
     Program("ignored", ("terminate", "interrupt"), "status 8",
         "signal.signal(15, signal.SIG_IGN); loop.add_signal_handler(2, told.set)",
         ending="return 8",

@@ -108,7 +108,7 @@ class Bench:
     def __init__(self, main, names: list[str], *, suspensions: int) -> None:
         self.names, self.suspensions, self.main = names, suspensions, main
         self.loop = SimLoop()
-        self.loop.signals = Signals(self.loop, self.die, self.interrupt)
+        self.loop.signals = Signals(self.loop, self.die, self.interrupt, self.leave)
         self.finished: list[str] = []
         self.running = self.torn = 0
         self.connecting = asyncio.Event()
@@ -116,6 +116,10 @@ class Bench:
 
     def die(self, number):
         raise Died(number)
+
+    def leave(self, status):
+        assert status > 0
+        raise Died(signal.SIGINT)  # for the broker it is the same
 
     def interrupt(self):
         raise AssertionError("nobody listens for SIGINT")
@@ -142,12 +146,20 @@ class Bench:
             raise failure
         self.finished.append(message.id)
 
+    async def status(self) -> int:
+        """What main returns, or says with `sys.exit` instead."""
+        try:
+            return await self.main(
+                self.connect, self.handle, workers=WORKERS, deadline_s=DEADLINE_S
+            )
+        except SystemExit as left:
+            return left.code
+
     def play(self, *signals: tuple[int, int]) -> int:
         """Send each signal so many turns after the one before; the status, or minus the signal."""
 
         async def whole() -> int:
-            arguments = {"workers": WORKERS, "deadline_s": DEADLINE_S}
-            program = asyncio.create_task(self.main(self.connect, self.handle, **arguments))
+            program = asyncio.create_task(self.status())
             await self.connecting.wait()
             for after, number in signals:
                 await turns(after)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -234,6 +236,9 @@ def connect():
         ("threads", lambda: threading.Thread(target=print).start()),
         ("network", connect),
         ("processes", lambda: subprocess.run([sys.executable, "--version"], check=True)),
+        ("processes", lambda: os.killpg(0, signal.SIGTERM)),
+        ("kernel behind signal.alarm", lambda: signal.alarm(1)),
+        ("kernel behind signal.sigtimedwait", lambda: signal.sigtimedwait([15], 0)),
     ],
 )
 def test_walls_name_what_would_block(what, attempt):

@@ -52,6 +52,30 @@ async def test_the_end_of_a_process_is_its_own(make, program):
         assert not exam.histories[0].of(Kind.BROKEN)
 
 
+async def test_who_ends_unasked_is_broken(make):
+    for way_out, how in (
+        ("os._exit(3)", "status 3"),
+        ("os.kill(os.getpid(), 15)", "signal SIGTERM"),
+    ):
+        exam = make(Program("it leaves", (), "", wait=way_out).source)
+        assert await end_of(exam, ()) == how
+        (broken,) = exam.histories[0].of(Kind.BROKEN)
+        assert f"ended by itself ({how})" in broken.detail
+
+
+async def test_the_end_of_a_process_is_not_the_end_of_its_world(make):
+    program = Program("it ends", ("terminate",), "", BY_LOOP, ending="os._exit(0)")
+    exam = make(program.source)
+    async with exam.start(workers=1, deadline_s=5) as run:
+        await run.publish(exam.messages(2))
+        await run.until(settled=1)
+        await run.terminate()
+        await run.until(exited=True)
+        await run.restart()
+        await run.until(settled=2)
+    assert len(exam.histories[0].of(Kind.SPAWNED)) == 2
+
+
 async def test_deadlines_are_virtual(make):
     program = Program("slow", ("terminate",), "", BY_LOOP, ending="await asyncio.sleep(4.5)")
     exam = make(program.source)
@@ -90,9 +114,9 @@ async def test_what_was_not_given_back_is_out_until_a_lease_runs_out(make, seed)
     assert said.endswith("unsettled=-1 consumers=1" if is_log else "unsettled=5 consumers=0")
 
 
-def table(died=lambda _: None, interrupted=lambda: None):
+def table(died=lambda _: None, interrupted=lambda: None, left=lambda _: None):
     loop = SimLoop(Clock())
-    loop.signals = Signals(loop, died, interrupted)
+    loop.signals = Signals(loop, died, interrupted, left)
     return loop
 
 
