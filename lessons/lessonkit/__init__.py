@@ -16,8 +16,11 @@ from lessonkit.observing import observe
 from lessonkit.orders import Order
 from lessonkit.payments import Books, open_leases, open_payments, take_payments
 from lessonkit.pictures import facts, plot, timeline
+from lessonkit.queues import open_queue
 from lessonkit.reports import graded
 from lessonkit.rollout_picture import show_rollout
+from lessonkit.shift_picture import show_shift
+from lessonkit.unheard import unheard
 
 __all__ = [
     "Books",
@@ -34,8 +37,11 @@ __all__ = [
     "open_leases",
     "open_ledger",
     "open_payments",
+    "open_queue",
     "plot",
     "show_rollout",
+    "show_shift",
     "take_payments",
     "timeline",
+    "unheard",
 ]

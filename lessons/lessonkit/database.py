@@ -7,6 +7,8 @@ so that a page can show what happens at the limit without a server of its own.
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 
 
 class PoolTimeout(Exception):  # noqa: N818 - the name that connection pools give it
@@ -24,9 +26,20 @@ class Database:
         self.query_s = query_s
         self.patience_s = patience_s
         self._free = asyncio.Semaphore(connections)
+        self._answers = math.inf  # queries from now on that are answered, then comes the outage
+        self._outage_s = 0.0
+        self._back_at = 0.0
+
+    def go_away(self, *, after: int, for_s: float) -> None:
+        """Answer so many queries more, and then none for so many seconds: each is refused at once."""
+        self._answers, self._outage_s, self._back_at = after, for_s, 0.0
 
     async def query(self) -> None:
-        """One query. Raises `PoolTimeout` if no connection comes free in time."""
+        """One query. Raises `PoolTimeout` if no connection comes free in time.
+
+        Raises `ConnectionRefusedError` in an outage.
+        """
+        self._refuse_in_an_outage()
         try:
             async with asyncio.timeout(self.patience_s):
                 await self._free.acquire()
@@ -36,3 +49,11 @@ class Database:
             await asyncio.sleep(self.query_s)
         finally:
             self._free.release()
+
+    def _refuse_in_an_outage(self) -> None:
+        now = time.monotonic()
+        if self._answers <= 0:
+            self._answers, self._back_at = math.inf, now + self._outage_s
+        self._answers -= 1
+        if now < self._back_at:
+            raise ConnectionRefusedError("the database does not answer")

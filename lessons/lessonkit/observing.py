@@ -14,14 +14,14 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from autograder.exam.engines import Engine, Outgoing, open_engine
-from autograder.exam.recorder import Life, Recorder
-from autograder.messaging import Handler, Message, Permanent, Source, Transient
+from autograder.messaging import Handler, Source
 from autograder.messaging.adapter import AdapterSource, Lane, open_source
 from autograder.model import BrokerState, History, Kind
-from autograder.subject.recorded import Book, RecordedMessage, RecordedSource, StopEvent
+from autograder.subject.recorded import Book, RecordedSource, StopEvent
 from lessonkit.broker import ENGINE, server
 from lessonkit.observation import Observation
 from lessonkit.orders import Order
+from lessonkit.recording import Notebook, recorded
 
 PREFETCH = 256
 SAMPLE_S = 0.02
@@ -86,29 +86,6 @@ async def _lane(engine: Engine, orders: Sequence[bytes | Order]) -> AsyncIterato
         await engine.drop_lane(lane)
 
 
-class _Notebook:
-    """Takes the events of recorded sources and messages, in this process."""
-
-    def __init__(self) -> None:
-        self.recorder = Recorder()
-        self.life: Life = self.recorder.begin_life()
-
-    def event(
-        self,
-        kind: Kind,
-        message: str = "",
-        key: str = "",
-        delivery: int = 0,
-        attempt: int = 0,
-        detail: str = "",
-    ) -> None:
-        line = [str(kind), message, key, delivery, attempt, detail]
-        self.recorder.from_subject(time.monotonic(), self.life, line)
-
-    async def all_sent(self) -> None:
-        """Nothing has to be sent."""
-
-
 class _Watch:
     """One consumer at work, watched from beside it."""
 
@@ -116,7 +93,7 @@ class _Watch:
         self._source = source
         self._published = published
         self._recording = recording
-        self._notes: Any = _Notebook()
+        self._notes: Any = Notebook()
         self._book = Book()
         self._began = time.monotonic()
         self.samples: list[tuple[float, int, int]] = []
@@ -155,30 +132,8 @@ class _Watch:
     def _given(self, handle: Handler) -> tuple[Source, Handler]:
         if not self._recording:
             return self._source, handle
-        return RecordedSource(self._source, self._notes, self._book), self._recorded(handle)
-
-    def _recorded(self, handle: Handler) -> Handler:
-        async def recorded(message: Message) -> None:
-            assert isinstance(message, RecordedMessage)  # noqa: S101 - from our own source
-            self._book.busy += 1
-            message.report(Kind.STARTED)
-            try:
-                await handle(message)
-            except asyncio.CancelledError:
-                message.report(Kind.CANCELLED)
-                raise
-            except Exception as error:
-                name = type(error).__name__
-                told = name.lower() if isinstance(error, Transient | Permanent) else name
-                self.errors[name] += 1
-                message.report(Kind.FAILED, told)
-                raise
-            else:
-                message.report(Kind.FINISHED)
-            finally:
-                self._book.busy -= 1
-
-        return recorded
+        source = RecordedSource(self._source, self._notes, self._book)
+        return source, recorded(handle, self._book, self.errors)
 
     def _sample(self) -> None:
         in_hand = self._source.standing().in_hand
