@@ -15,6 +15,7 @@ LOOKED_AT = [
     "index.html",
     LESSON,
     "lessons/concurrency/keyed_pool.html",
+    "lessons/reliability/dead_letter_queue.html",
     "lessons/reliability/graceful_shutdown.html",
     "lessons/reliability/idempotent_handler.html",
     "learn/reading_a_report.html",
