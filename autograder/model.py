@@ -63,6 +63,14 @@ class Kind(StrEnum):
     # the student's database
     COMMITTED = "committed"  # a transaction's block ended without an exception
 
+    # the student's lease
+    LEASE_WAITS = "lease waits"  # a command waits at a gate; detail: "take" or "release"
+    LEASE_TAKEN = "lease taken"  # the key was set; detail: its life span, "60 s" or "for ever"
+    LEASE_REFUSED = "lease refused"  # somebody else holds it; told once, until it is taken
+    LEASE_RELEASED = (
+        "lease released"  # a command that deletes came back; detail: "no" if it did nothing
+    )
+
     # the student's consumer as a whole
     STOP_SET = "stop set"  # the stop event was set; detail: `BY_THE_MODULE` if nobody had asked
     STOP_IN_FORCE = "stop in force"  # a few loop turns later: takes from here on are new work
@@ -76,12 +84,16 @@ class Kind(StrEnum):
 
     # the examiner's hand
     FAULT = "fault"  # detail: kill, terminate, interrupt, pause, resume, cut, stall, slow, heal, cancel, end,
-    # letters-down, letters-up: of the connection to the dead letters alone
+    # letters-down, letters-up: of the connection to the dead letters alone;
+    # lease-taken, lease-freed: by another consumer; lease-over: its time is
     RELEASED = "released"  # a gate was opened; detail: what was released
     WEIGHED = "weighed"  # the subject was looked through; detail: "3 of 150 keys" still held
     BREAK = "break"  # the subject stands still at a labelled point; detail: "finished 10"
     COUNTED = "effects counted"  # the examiner looks into the database; an `EFFECT` for each new row follows
     EFFECT = "effect"  # one row that the work has left there, of this message; detail: what it says
+    LEASE_SEEN = (
+        "lease seen"  # the examiner looked who holds this message's lease; detail: see `Holder`
+    )
     EXPECTED = "expected"  # a condition the scenario waited for; detail: see `Wait`
     BROKER = "broker"  # what the broker says now; detail: "waiting=3 unsettled=0 consumers=0"
 
@@ -166,6 +178,35 @@ class Content:
         """One line of JSON."""
         said = {"body": self.body, "headers": dict(self.headers), "readable": self.readable}
         return json.dumps(said)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lease, as the examiner found it."""
+
+    token: int = 0  # which of the tokens seen so far, from 1; 0: nobody's, -1: another consumer's
+    left_s: float | None = None  # until it ends by itself; None: it does not
+
+    @classmethod
+    def read(cls, detail: str) -> Holder:
+        """From an event's detail. Raises `ValueError` for what is none."""
+        if detail in _NO_TOKEN:
+            return cls(_NO_TOKEN[detail])
+        token, left = detail.removeprefix("token ").split(", ")
+        seconds = None if left == FOR_EVER else float(left.removesuffix(" s left"))
+        return cls(int(token), seconds)
+
+    def __str__(self) -> str:
+        """`token 2, 59.9 s left`, `nobody`."""
+        for said, token in _NO_TOKEN.items():
+            if token == self.token:
+                return said
+        left = FOR_EVER if self.left_s is None else f"{self.left_s:.1f} s left"
+        return f"token {self.token}, {left}"
+
+
+FOR_EVER = "for ever"  # the life span of a key that has none
+_NO_TOKEN = {"nobody": 0, "another consumer": -1}
 
 
 @dataclass(frozen=True)

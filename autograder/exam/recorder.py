@@ -15,7 +15,7 @@ from autograder.subject import tally
 _OURS = {
     Kind.PUBLISHED, Kind.CONFIRMED, Kind.SPAWNED, Kind.EXITED, Kind.RELEASED, Kind.EXPECTED,
     Kind.LETTER_PUT, Kind.LETTER_FOUND, Kind.MESSAGE_FOUND,
-    Kind.COUNTED, Kind.EFFECT, Kind.BROKER,
+    Kind.COUNTED, Kind.EFFECT, Kind.LEASE_SEEN, Kind.BROKER,
 }  # fmt: skip
 _SUBJECT_KINDS = {str(kind): kind for kind in Kind if kind not in _OURS}
 MOST_EVENTS = 1_000_000  # of one run: the examiner's memory is bounded, too

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,12 +20,14 @@ from autograder.exam.process import Job, Subject, exit_text
 from autograder.exam.proxy import FaultProxy
 from autograder.exam.recorder import Life, Recorder
 from autograder.exam.scenario import ScenarioOver
-from autograder.exam.stores import STORES, Effect
+from autograder.exam.stores import STORES, Effect, Held
 from autograder.exam.waiting import wait_for_answer, wait_for_life, wait_until
 from autograder.messaging.adapter import Lane
-from autograder.model import BrokerState, Call, Content, Event, GraderError, Kind, Wait
+from autograder.model import BrokerState, Call, Content, Event, GraderError, Holder, Kind, Wait
 from autograder.subject import exits, reporter, tally, wire
 from autograder.subject.effects import amount_of
+from autograder.subject.gates import HANDLER, POINTS
+from autograder.subject.leased import lease_key
 
 if TYPE_CHECKING:
     from autograder.exam.exam import Exam
@@ -34,6 +37,8 @@ CLOSING_S = 10  # more than any adapter needs to close
 NOTICE_BEATS = 5  # heartbeats (0.05 s each) in which a process notices a signal that it handles
 PATIENCE_S = 2.0  # in which a broker notices that a process is gone: less than any lease
 Match = Order | Sequence[Order] | None
+ANOTHER = f"another consumer {secrets.token_hex(8)}"
+"""What the examiner sets a lease to, in the part of another consumer."""
 
 
 PROVIDED = frozenset({"connect", "source", "handle", "stop", "dead_letters", "publish", *STORES})
@@ -75,6 +80,11 @@ class Setup:
         """Whether what the work has done lies in a database."""
         return "db" in self.call.names
 
+    @property
+    def has_leases(self) -> bool:
+        """Whether the function is given leases."""
+        return "lease" in self.call.names
+
     def check(self) -> None:
         """Raise `GraderError` unless the options are those that the function takes."""
         wanted = set(self.call.names) - PROVIDED
@@ -100,6 +110,8 @@ class Run:
         self._paused = False
         self._stores = exam.stores.open(setup.call) if exam.engine.name != "sim" else None
         self._effects: Counter[Effect] = Counter()
+        self._published: dict[str, Order] = {}  # by id
+        self._tokens: list[str] = []  # found in leases, in the order they were first seen
         self.recorder = Recorder()
 
     # --- life cycle -------------------------------------------------------------------------
@@ -159,6 +171,8 @@ class Run:
             if self._stores is not None:
                 await self._exam.of_broker(self._stores.settle())
             await self.count_effects()
+        if self._setup.has_leases:
+            await self.look_at_leases(list(self._published.values()))
         if not self._setup.dead_letters:
             return state, self.recorder.since(before)
         found = await self._read_what_is_left()
@@ -367,6 +381,7 @@ class Run:
             content = str(Content.of(order.body, order.headers))
         elif self._setup.has_effects:
             content = f"amount {amount_of(order.body)}"
+        self._published[order.id] = order
         self.recorder.note(Kind.PUBLISHED, content, message=order.id, key=order.key)
 
     async def put_letters(self, orders: Sequence[Order]) -> None:
@@ -398,19 +413,68 @@ class Run:
     async def _read_effects(self) -> list[Effect]:
         return await self._exam.of_broker(self._stores.effects()) if self._stores else []
 
-    async def hold(self, match: Match = None, *, key: str | None = None) -> None:
-        """Make handlers that start from now on wait, for these orders, this key, or all."""
-        await self._gate("hold", match, key)
+    # --- leases -----------------------------------------------------------------------------
 
-    async def release(self, match: Match = None, *, key: str | None = None) -> None:
+    async def take_leases(self, orders: Sequence[Order]) -> None:
+        """Another consumer takes these messages' leases, as if whoever held one had run out of time."""
+        for order in orders:
+            await self._at_lease("take", order)
+            self._fault("lease-taken", order)
+
+    async def free_leases(self, orders: Sequence[Order]) -> None:
+        """The other consumer releases them."""
+        for order in orders:
+            self._fault("lease-freed", order)
+            await self._at_lease("free", order)
+
+    async def end_leases(self, orders: Sequence[Order]) -> None:
+        """The life span of these leases is over; one that has none stays."""
+        for order in orders:
+            self._fault("lease-over", order)
+            await self._at_lease("end", order)
+
+    async def look_at_leases(self, orders: Sequence[Order]) -> None:
+        """Note who holds each of these messages' leases. Every run with leases ends with such a look."""
+        for order in orders:
+            value, left_s = await self._at_lease("look", order)
+            holder = Holder(self._number(value), left_s if left_s >= 0 else None)
+            self.recorder.note(Kind.LEASE_SEEN, str(holder), message=order.id, key=order.key)
+
+    def _number(self, value: str) -> int:
+        """A token as histories tell it: which of those seen so far."""
+        if not value or value == ANOTHER:
+            return -1 if value else 0
+        if value not in self._tokens:
+            self._tokens.append(value)
+        return self._tokens.index(value) + 1
+
+    async def _at_lease(self, do: str, order: Order) -> Held:
+        if self._stores is None:
+            raise GraderError("This run has no leases: its function is not given any.")
+        return await self._exam.of_broker(self._stores.at_lease(do, lease_key(order.id), ANOTHER))
+
+    # --- gates ------------------------------------------------------------------------------
+
+    async def hold(self, match: Match = None, *, key: str | None = None, at: str = HANDLER) -> None:
+        """Make handlers that start from now on wait, for these orders, this key, or all.
+
+        `at="take"` and `at="release"`: commands that take or release a lease, on their way to the server.
+        """
+        await self._gate("hold", match, key, at)
+
+    async def release(
+        self, match: Match = None, *, key: str | None = None, at: str = HANDLER
+    ) -> None:
         """Open the gate for these orders, this key, or all; those that wait go on."""
         self.recorder.note(Kind.RELEASED, match_text(match, key))
-        await self._gate("release", match, key)
+        await self._gate("release", match, key, at)
 
-    async def _gate(self, do: str, match: Match, key: str | None) -> None:
+    async def _gate(self, do: str, match: Match, key: str | None, at: str) -> None:
+        if at not in POINTS:
+            raise GraderError(f"There is no gate called {at!r}, but {', '.join(POINTS)}.")
         rule = gate_rule(match, key)
-        self._gates.append({"do": do, "match": rule})
-        await self._order(do, match=rule)
+        self._gates.append({"do": do, "match": rule, "at": at})
+        await self._order(do, match=rule, at=at)
 
     async def _order(self, do: str, **details: Any) -> None:
         """Have the host do something, if there is one. Ends the scenario if its loop stands still."""
@@ -598,8 +662,11 @@ class Run:
             raise GraderError("This run has no fault proxy: use exam.start(..., proxy=True).")
         return self._proxy
 
-    def _fault(self, detail: str) -> None:
-        self.recorder.note(Kind.FAULT, detail)
+    def _fault(self, detail: str, about: Order | None = None) -> None:
+        if about is None:
+            self.recorder.note(Kind.FAULT, detail)
+        else:
+            self.recorder.note(Kind.FAULT, detail, message=about.id, key=about.key)
 
     def _send(self, number: Signals) -> None:
         if self._subject is not None:

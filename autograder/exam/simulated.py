@@ -21,20 +21,23 @@ from autograder.exam.exam import Exam
 from autograder.exam.orders import Order
 from autograder.exam.process import exit_text
 from autograder.exam.recorder import Life, Recorder
-from autograder.exam.run import Match, Run, Setup, gate_rule, match_text
+from autograder.exam.run import ANOTHER, Match, Run, Setup
 from autograder.exam.scenario import ScenarioOver
 from autograder.exam.simulated_child import NAME, Asked, Child, ChildGoneError
-from autograder.exam.stores import Effect
+from autograder.exam.stores import Effect, Held
 from autograder.exam.waiting import check_names, detail_of
 from autograder.model import BrokerState, Call, GraderError, Kind, Wait
 from autograder.sim.schedule import Schedule
 from autograder.sim.world import CUT
+from autograder.subject.gates import HANDLER
+from autograder.subject.leased import lease_key
 
 CUT_AFTER_S = (None, None, 0.0, 0.0005, 0.003, 0.02)
 """Seconds after which a connection breaks by itself while a scenario waits, where it bears that."""
 
 _LATER = frozenset(
-    {"open", "spawn", "react", "publish", "order", "called", "stop", "cancel", "end_source"}
+    {"open", "spawn", "react", "publish", "order"}
+    | {"lease", "called", "stop", "cancel", "end_source"}
 )
 """Orders that may wait for the next one: no scenario looks at how things stand after them."""
 
@@ -321,16 +324,21 @@ class SimRun(Run):
             each for order in orders for each in [order] * (1 + (self._chance.random() < again))
         ]
 
-    async def release(self, match: Match = None, *, key: str | None = None) -> None:
+    async def _at_lease(self, do: str, order: Order) -> Held:
+        key = lease_key(order.id)
+        if do == "look":  # nothing moves meanwhile: it sees what the scenario has just seen
+            value, left_s = await self._do("look", key=key)
+            return value, left_s
+        await self._react()
+        await self._do("lease", what=do, key=key, value=ANOTHER)
+        return "", -1.0
+
+    async def release(
+        self, match: Match = None, *, key: str | None = None, at: str = HANDLER
+    ) -> None:
         """Open the gate for these orders, this key, or all; those that wait go on."""
         await self._react()
-        self.recorder.note(Kind.RELEASED, match_text(match, key))
-        await self._gate("release", match, key)
-
-    async def _gate(self, do: str, match: Match, key: str | None) -> None:
-        rule = gate_rule(match, key)
-        self._gates.append({"do": do, "match": rule})
-        await self._order(do, match=rule)
+        await super().release(match, key=key, at=at)
 
     async def _order(self, do: str, **details: Any) -> None:
         await self._do("order", order={"do": do, **details})

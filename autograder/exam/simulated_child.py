@@ -159,6 +159,8 @@ def _is_answer(do: str, said: list[Any]) -> bool:
         )
     if do == "effects":
         return isinstance(answer, list) and all(map(_is_effect, answer))
+    if do == "look":
+        return isinstance(answer, list) and [type(each) for each in answer] == [str, float]
     return answer is None
 
 

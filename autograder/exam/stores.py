@@ -29,6 +29,8 @@ _PATIENCE_S = 20.0
 _COMMANDS = "-@all +auth +ping +get +set +del +pexpire +eval"  # what the port `Lease` is made of
 Effect = tuple[str, str]
 """The id of a message, and what else the row says."""
+Held = tuple[str, float]
+"""The value of a lease, empty for none, and how many seconds it has left; -1: it does not end."""
 
 
 def needed(calls: Iterable[Call]) -> list[str]:
@@ -133,6 +135,22 @@ class RunStores:
         if self._postgres is None:
             return []
         return [(row["id"], row["detail"]) for row in await self._postgres.fetch(READ)]
+
+    async def at_lease(self, do: str, key: str, value: str) -> Held:
+        """Set a lease to this value, delete it, delete it if it would end by itself, or look."""
+        if self._valkey is None:
+            return "", -1.0
+        call, key = self._valkey.call, f"{self._user}:{key}"
+        left_ms = int(await call("PTTL", key))
+        match do:
+            case "take":
+                await call("SET", key, value)
+            case "free":
+                await call("DEL", key)
+            case "end" if left_ms >= 0:
+                await call("DEL", key)
+        found = await call("GET", key)
+        return found or "", left_ms / 1000 if left_ms >= 0 else -1.0
 
     async def settle(self) -> None:
         """Return when the server has ended everything of a subject that is gone.

@@ -8,7 +8,7 @@ nothing moved.
 
 Conditions, all of which must hold: `taken`, `started`, `finished`, `settled`, `given_up`,
 `dead_lettered`, `republishing`, `republished` (at least so many distinct messages), `failed`, `requeued`,
-`cancelled`, `publish_failed` (at least so many events), `running`
+`cancelled`, `publish_failed`, `lease_waits`, `lease_refused` (at least so many events), `running`
 (exactly so many handlers now), `reconnected` (times since the last cut), `returned`, `exited`,
 `at_break` (true).
 """

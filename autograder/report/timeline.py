@@ -317,7 +317,15 @@ def _lanes(
 
 
 _EXAMINING = frozenset(
-    {Kind.FAULT, Kind.RELEASED, Kind.BREAK, Kind.EXPECTED, Kind.COUNTED, Kind.BROKER}
+    {
+        Kind.FAULT,
+        Kind.RELEASED,
+        Kind.BREAK,
+        Kind.EXPECTED,
+        Kind.COUNTED,
+        Kind.BROKER,
+        Kind.LEASE_SEEN,
+    }
 )
 _TO_BROKER = frozenset({Kind.PUBLISHED, Kind.ACK, Kind.REQUEUE, Kind.GIVE_UP})
 _FROM_BROKER = frozenset({Kind.TAKEN, Kind.CONFIRMED, Kind.SETTLE_FAILED})

@@ -38,6 +38,9 @@ _FAULTS = {
     "end": "source came to its end",
     "letters-down": "dead letters silent",
     "letters-up": "dead letters answer",
+    "lease-taken": "another takes it:",
+    "lease-freed": "another frees it:",
+    "lease-over": "its lease ends:",
 }
 _EVENTS = {
     Kind.RUN_STARTED: "function called",
@@ -70,6 +73,11 @@ _EVENTS = {
     Kind.WEIGHED: "memory looked through",
     Kind.COUNTED: "effects counted",
     Kind.EFFECT: "in the database",
+    Kind.LEASE_WAITS: "lease at the gate",
+    Kind.LEASE_TAKEN: "lease taken",
+    Kind.LEASE_REFUSED: "lease is held",
+    Kind.LEASE_RELEASED: "lease released",
+    Kind.LEASE_SEEN: "the lease of",
     Kind.RELEASED: "gate opened",
     Kind.EXPECTED: "waited for",
 }

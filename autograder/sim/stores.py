@@ -51,6 +51,17 @@ class SimStores:
         rows = self._tables.rows(READ) if self._tables is not None else []
         return [(row["id"], row["detail"]) for row in rows]
 
+    def at_lease(self, do: str, key: str, value: str) -> None:
+        """What the examiner does to a lease, as on a real server."""
+        if do == "take":
+            self._keys.set(key, value, None)
+        elif do == "free" or self._keys.left_s(key) >= 0:
+            self._keys.delete(key)
+
+    def lease_now(self, key: str) -> tuple[str, float]:
+        """The value of a lease, empty for none, and how many seconds it has left; -1: it stays."""
+        return self._keys.get(key) or "", self._keys.left_s(key)
+
     def close(self) -> None:
         """Throw them away."""
         if self._tables is not None:

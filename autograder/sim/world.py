@@ -288,6 +288,14 @@ class World:
         """What is committed in the database."""
         return self._stores.effects()
 
+    def _do_lease(self, order: Mapping[str, Any]) -> None:
+        """The examiner's hand on a lease, in the part of another consumer."""
+        self._stores.at_lease(order["what"], order["key"], order["value"])
+
+    def _do_look(self, order: Mapping[str, Any]) -> tuple[str, float]:
+        """What a lease is set to, and how many seconds it has left."""
+        return self._stores.lease_now(order["key"])
+
     def end(self) -> None:
         """The run is over: throw the processes away."""
         self._end_process()

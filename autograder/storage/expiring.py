@@ -38,6 +38,11 @@ class ExpiringStore:
         self._keys.pop(key, None)
         return there
 
+    def left_s(self, key: str) -> float:
+        """How many seconds a key has left; -1 if it stays, or is not there."""
+        _, until = self._keys.get(key, (None, None))
+        return -1.0 if until is None or self.get(key) is None else until - self._now()
+
     def __len__(self) -> int:
         return sum(self.get(key) is not None for key in list(self._keys))
 

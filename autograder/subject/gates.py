@@ -1,4 +1,4 @@
-"""Gates: handlers wait at them until the examiner says otherwise."""
+"""Gates: handlers, and commands on a lease, wait at them until the examiner says otherwise."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 from autograder.messaging import Message
 from autograder.messaging.route import Posted
+
+HANDLER, TAKE, RELEASE = POINTS = "handler", "take", "release"
+"""Where there are gates: before the work, before a lease is taken, before it is released."""
 
 
 class Gates:

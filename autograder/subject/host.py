@@ -33,8 +33,9 @@ from autograder.subject.exits import (  # fmt: skip
     report_exit,
     status_of,
 )
-from autograder.subject.gates import Gates
+from autograder.subject.gates import HANDLER, POINTS, Gates
 from autograder.subject.keeping import kept
+from autograder.subject.leased import RecordedLease
 from autograder.subject.letters import RecordedDeadLetters, RecordedPublish
 from autograder.subject.module import (  # fmt: skip
     Broken,
@@ -125,7 +126,7 @@ class Host:
         self._path = Path(job["module"])
         self._call = Call(**job["call"])
         self._book = Book()
-        self._gates = Gates()
+        self._gates = {point: Gates() for point in POINTS}
         self._worker = Worker(reporter)
         self._stop = StopEvent(reporter)
         self._pending = bytearray()
@@ -204,7 +205,7 @@ class Host:
                 return RecordedDeadLetters(letters, self._reporter, self._book)
             case "publish":
                 route = await self._open_route("lane", stack)
-                kinds, gate = (Kind.REPUBLISH, Kind.REPUBLISHED), self._gates.wait_open
+                kinds, gate = (Kind.REPUBLISH, Kind.REPUBLISHED), self._gates[HANDLER].wait_open
                 return RecordedPublish(route, self._reporter, self._book, kinds, gate)
             case "handle" if "db" in self._call.names:
                 return self._handle_in
@@ -216,7 +217,10 @@ class Host:
                 inner = await self._open_database(stack)
                 return RecordedDatabase(inner, self._reporter, self._book, waits=self.store_waits)
             case "lease":
-                return await self._open_lease(stack)
+                keys = await self._open_lease(stack)
+                return RecordedLease(
+                    keys, self._reporter, self._book, self._gates, waits=self.store_waits
+                )
             case _:
                 return self._job["options"][name]
 
@@ -320,7 +324,7 @@ class Host:
         self._book.busy += 1
         try:
             message.report(Kind.STARTED)
-            if self._gates.closed_for(message):
+            if self._gates[HANDLER].closed_for(message):
                 await self._hold(message)
             if tx is not None:
                 await effects.write(message, tx)
@@ -337,7 +341,7 @@ class Host:
         self._book.held += 1
         try:
             message.report(Kind.HELD)
-            await self._gates.wait_open(message)
+            await self._gates[HANDLER].wait_open(message)
         finally:
             self._book.held -= 1
 
@@ -378,10 +382,8 @@ class Host:
 
     def _obey(self, order: dict[str, Any]) -> None:
         match order["do"]:
-            case "hold":
-                self._gates.rule(order["match"], hold=True)
-            case "release":
-                self._gates.rule(order["match"], hold=False)
+            case "hold" | "release" as do:
+                self._gates[order["at"]].rule(order["match"], hold=do == "hold")
             case "break":
                 self._reporter.break_at(Kind(order["kind"]), order["count"])
             case "tell":

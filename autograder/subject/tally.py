@@ -25,6 +25,7 @@ _DISTINCT = {
 _EVENTS = {
     Kind.FAILED: "failed", Kind.REQUEUE: "requeued", Kind.CANCELLED: "cancelled",
     Kind.PUBLISH_FAILED: "publish_failed",
+    Kind.LEASE_WAITS: "lease_waits", Kind.LEASE_REFUSED: "lease_refused",
 }  # fmt: skip
 _REPEATED = {Kind.TAKEN, Kind.STARTED, Kind.DEAD_LETTER, Kind.REPUBLISH}
 

@@ -2,7 +2,8 @@
 
 Your module runs in a process of its own, beside a real broker and a real PostgreSQL. A scenario
 publishes payments, some of them twice, makes attempts fail, and kills the process. It asserts
-nothing, and believes nothing that your code says: it counts the rows of `payments`.
+nothing, and believes nothing that your code says: it counts the rows of `payments`, and looks who
+holds a lease.
 """
 
 from __future__ import annotations
@@ -14,6 +15,12 @@ from autograder.checks.effects import (
     every_delivery_is_settled,
     failed_attempt_can_be_retried,
     same_id_other_payload_is_refused,
+)
+from autograder.checks.leases import (
+    leases_are_released,
+    leases_expire,
+    one_holder_at_a_time,
+    only_the_owner_releases,
 )
 from autograder.checks.loss import no_message_is_lost
 from autograder.exam import Exam, guarantees
@@ -66,3 +73,30 @@ async def test_another_amount_under_a_known_id(exam: Exam) -> None:
         await run.until(settled=3)
         await run.publish(exam.altered(payments))
         await run.until(given_up=3)
+
+
+@guarantees(one_holder_at_a_time, leases_are_released, no_message_is_lost)
+async def test_somebody_else_is_charging_this_card(exam: Exam) -> None:
+    held, others = exam.messages(1), exam.messages(3)
+    async with exam.start(function="charge", workers=2, ttl_s=60) as run:
+        await run.take_leases(held)  # the tests play another consumer
+        await run.publish([*held, *others])
+        await run.until(settled=3, lease_refused=1)
+        await run.free_leases(held)
+        await run.until(settled=4)
+        await run.stop()
+        await run.until(returned=True)  # and at the end of each run they look who holds what
+
+
+@guarantees(leases_expire, only_the_owner_releases)
+async def test_the_work_took_too_long(exam: Exam) -> None:
+    charges = exam.messages(2)
+    async with exam.start(function="charge", workers=2, ttl_s=60) as run:
+        await run.hold()  # every handler stands still
+        await run.publish(charges)
+        await run.until(started=2)
+        await run.look_at_leases(charges)
+        await run.take_leases(charges)  # as if 60 seconds had passed, and another one had come
+        await run.release()
+        await run.stop()
+        await run.until(returned=True)

@@ -1,4 +1,4 @@
-"""What grades `idempotent_handler.run`. Gates and break points decide what falls together.
+"""What grades `run` and `charge` of `idempotent_handler`. Gates and break points decide what falls together.
 
 Each scenario's docstring says which wrong designs it is for; NOTES.md has the table. Every one of
 them ends with the examiner's own look into the database.
@@ -16,8 +16,16 @@ from autograder.checks.effects import (
     failed_attempt_can_be_retried,
     same_id_other_payload_is_refused,
 )
+from autograder.checks.leases import (
+    leases_are_released,
+    leases_expire,
+    one_holder_at_a_time,
+    only_the_owner_releases,
+)
 from autograder.checks.loss import no_message_is_lost
 from autograder.exam import Exam, guarantees
+
+TTL_S = 60  # longer than any scenario: what ends a lease here is the examiner's hand
 
 
 @guarantees(
@@ -174,6 +182,118 @@ async def test_the_connection_breaks_under_the_handlers(exam: Exam) -> None:
         await run.until(started=workers)
         await run.cut()
         await run.until(reconnected=1)
+        await run.release()
+        await run.until(settled=len(orders))
+        await run.stop()
+        await run.until(returned=True)
+
+
+# -- the second contract: charges under a lease
+
+
+@guarantees(
+    one_holder_at_a_time,
+    leases_are_released,
+    every_delivery_is_settled,
+    no_message_is_lost,
+)
+async def test_another_consumer_holds_the_lease(exam: Exam) -> None:
+    """Before the work, of some messages, and then no more: what was given back is charged after all.
+
+    For whoever takes no answer for an answer, has a key of its own, or acks what is somebody else's.
+    """
+    held, others = exam.messages(2), exam.messages(6)
+    async with exam.start(function="charge", workers=4, ttl_s=TTL_S) as run:
+        await run.take_leases(held)
+        await run.publish([*held, *others])
+        await run.until(settled=len(others), lease_refused=len(held))
+        await run.look_at_leases(held)
+        await run.free_leases(held)
+        await run.until(settled=len(held) + len(others))
+        await run.stop()
+        await run.until(returned=True)
+
+
+@guarantees(
+    one_holder_at_a_time,
+    leases_expire,
+    leases_are_released,
+    no_message_is_lost,
+)
+async def test_two_deliveries_of_one_charge(exam: Exam) -> None:
+    """Both are on their way to take the lease at the same time; later the first one's time is over.
+
+    For a look before the take, for a lease that comes after the work, for one token for all.
+    """
+    pairs = exam.random.randint(1, 2)
+    held, others = exam.messages(pairs), exam.messages(4)
+    async with exam.start(function="charge", workers=2 * pairs + 2, ttl_s=TTL_S) as run:
+        await run.hold(held, at="take")
+        await run.hold(held)
+        await run.publish([each for order in held for each in (order, order)])
+        await run.publish(others)
+        await run.until(settled=len(others))
+        await run.release(held, at="take")
+        await run.until(started=pairs + len(others))
+        await run.look_at_leases(held)
+        await run.end_leases(held)
+        await run.until_still(running=2 * pairs)
+        await run.look_at_leases(held)
+        await run.release(held)
+        await run.until(settled=pairs + len(others))
+        await run.stop()
+        await run.until(returned=True)
+
+
+@guarantees(only_the_owner_releases, no_message_is_lost)
+async def test_the_lease_is_lost(exam: Exam) -> None:
+    """While the handler is at work, and again while the release is on its way to the server.
+
+    For a release that asks nobody, and for one that asks first and deletes then.
+    """
+    at_work, at_the_end = exam.messages(1), exam.messages(1)
+    async with exam.start(function="charge", workers=3, ttl_s=TTL_S) as run:
+        await run.hold(at_work)
+        await run.hold(at_the_end, at="release")
+        await run.publish([*at_work, *at_the_end])
+        await run.until(started=2, lease_waits=1)
+        await run.take_leases([*at_work, *at_the_end])
+        await run.release(at_work)
+        await run.release(at_the_end, at="release")
+        await run.stop()
+        await run.until(returned=True)
+
+
+@guarantees(leases_are_released, no_message_is_lost, every_delivery_is_settled)
+async def test_charges_that_fail(exam: Exam) -> None:
+    """The next attempt meets the lease of the last one, if that one has kept it."""
+    heal = [*exam.messages(2, transient=1), *exam.messages(2, error=1)]
+    hopeless, fine = exam.messages(1, permanent=True), exam.messages(3)
+    orders = [*heal, *hopeless, *fine]
+    exam.random.shuffle(orders)
+    async with exam.start(function="charge", workers=exam.random.randint(2, 4), ttl_s=TTL_S) as run:
+        await run.publish(orders)
+        await run.until(settled=len(orders))
+        await run.stop()
+        await run.until(returned=True)
+
+
+@guarantees(one_holder_at_a_time, leases_expire, no_message_is_lost)
+async def test_killed_under_the_lease(exam: Exam) -> None:
+    """SIGKILL in the middle of the work: nobody goes on before the time is over, then somebody does."""
+    workers = exam.random.randint(2, 3)
+    orders = exam.messages(workers)
+    async with exam.start(function="charge", workers=workers, ttl_s=TTL_S) as run:
+        await run.hold()
+        await run.publish(orders)
+        await run.until(started=workers)
+        await run.look_at_leases(orders)
+        await run.kill()
+        await run.restart()
+        await run.until(lease_refused=workers)
+        await run.end_leases(orders)
+        await run.until(running=workers)
+        await run.look_at_leases(orders)
         await run.release()
         await run.until(settled=len(orders))
         await run.stop()

@@ -1,0 +1,125 @@
+"""Leases as the student sees them: what becomes of them is reported, and the examiner may hold a command.
+
+Held at a gate, a command is on its way to the server for as long as the examiner likes. What others do
+meanwhile falls exactly between two commands of a program that should have used one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+
+from autograder.messaging.route import Posted
+from autograder.model import FOR_EVER, Kind
+from autograder.storage import Lease
+from autograder.subject.gates import RELEASE, TAKE, Gates
+from autograder.subject.recorded import Book
+from autograder.subject.reporter import Reporter
+
+PREFIX = "charge:"
+"""What the key of a lease begins with; the rest is the id of the message."""
+
+
+def lease_key(message: str) -> str:
+    """The key of this message's lease."""
+    return PREFIX + message
+
+
+class RecordedLease:
+    """The port, reported: whose lease it is says nothing, what the server answered does."""
+
+    def __init__(
+        self,
+        inner: Lease,
+        reporter: Reporter,
+        book: Book,
+        gates: Mapping[str, Gates],
+        *,
+        waits: bool,
+    ) -> None:
+        self._inner = inner
+        self._reporter = reporter
+        self._book = book
+        self._gates = gates
+        self._waits = waits
+        self._mine: dict[str, str] = {}  # key -> the value it was set to here, last
+        self._refused: set[str] = set()  # keys of which it was told that somebody holds them
+
+    async def set_if_absent(self, key: str, value: str, *, ttl_s: float | None) -> bool:
+        """See `autograder.storage.Lease.set_if_absent`."""
+        await self._pass(TAKE, key)
+        with self._asking():
+            taken = await self._inner.set_if_absent(key, value, ttl_s=ttl_s)
+        if taken:
+            self._took(key, value, ttl_s)
+        else:
+            self._met(key)
+        return taken
+
+    async def set(self, key: str, value: str, *, ttl_s: float | None = None) -> None:
+        """See `autograder.storage.Lease.set`."""
+        await self._pass(TAKE, key)
+        with self._asking():
+            await self._inner.set(key, value, ttl_s=ttl_s)
+        self._took(key, value, ttl_s)
+
+    async def get(self, key: str) -> str | None:
+        """See `autograder.storage.Lease.get`."""
+        with self._asking():
+            value = await self._inner.get(key)
+        if value is not None and value != self._mine.get(key):
+            self._met(key)
+        return value
+
+    async def delete_if_equals(self, key: str, value: str) -> bool:
+        """See `autograder.storage.Lease.delete_if_equals`."""
+        await self._pass(RELEASE, key)
+        with self._asking():
+            deleted = await self._inner.delete_if_equals(key, value)
+        self._tell(Kind.LEASE_RELEASED, key, "" if deleted else "no")
+        return deleted
+
+    async def delete(self, key: str) -> bool:
+        """See `autograder.storage.Lease.delete`."""
+        await self._pass(RELEASE, key)
+        with self._asking():
+            deleted = await self._inner.delete(key)
+        self._tell(Kind.LEASE_RELEASED, key, "" if deleted else "no")
+        return deleted
+
+    async def expire_if_equals(self, key: str, value: str, *, ttl_s: float) -> bool:
+        """See `autograder.storage.Lease.expire_if_equals`."""
+        with self._asking():
+            return await self._inner.expire_if_equals(key, value, ttl_s=ttl_s)
+
+    async def expire(self, key: str, *, ttl_s: float) -> bool:
+        """See `autograder.storage.Lease.expire`."""
+        with self._asking():
+            return await self._inner.expire(key, ttl_s=ttl_s)
+
+    async def _pass(self, point: str, key: str) -> None:
+        """Wait at a gate, if the examiner has closed it: a command that is on its way."""
+        gates, about = self._gates[point], Posted(key.removeprefix(PREFIX), "", b"")
+        if gates.closed_for(about):
+            self._tell(Kind.LEASE_WAITS, key, point)
+            with self._book.adapter_at_work():
+                await gates.wait_open(about)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """As long as a question is under way, nobody else stands still."""
+        with self._book.adapter_at_work() if self._waits else nullcontext():
+            yield
+
+    def _took(self, key: str, value: str, ttl_s: float | None) -> None:
+        self._mine[key] = value
+        self._refused.discard(key)
+        self._tell(Kind.LEASE_TAKEN, key, FOR_EVER if ttl_s is None else f"{ttl_s:g} s")
+
+    def _met(self, key: str) -> None:
+        if key not in self._refused:
+            self._refused.add(key)
+            self._tell(Kind.LEASE_REFUSED, key)
+
+    def _tell(self, kind: Kind, key: str, detail: str = "") -> None:
+        self._reporter.event(kind, key.removeprefix(PREFIX), detail=detail)
