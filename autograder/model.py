@@ -62,6 +62,9 @@ class Kind(StrEnum):
     MESSAGE_FOUND = "message found"  # and this one in the queue, waiting
     # the student's database
     COMMITTED = "committed"  # a transaction's block ended without an exception
+    COMMIT_LOST = (
+        "commit lost"  # the connection broke in the middle of it; detail: "done" or "undone"
+    )
 
     # the student's lease
     LEASE_WAITS = "lease waits"  # a command waits at a gate; detail: "take" or "release"

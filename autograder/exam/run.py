@@ -399,6 +399,13 @@ class Run:
 
     # --- effects ----------------------------------------------------------------------------
 
+    async def lose_commits(self, *done: bool) -> None:
+        """The connection to the database breaks in the middle of the next commits, one for each of these.
+
+        Whoever commits hears `DatabaseGone`, and cannot know whether the server has `done` it.
+        """
+        await self._order("lose_commits", done=done)
+
     async def count_effects(self) -> None:
         """Look into the database: an `EFFECT` for every row that was not there the last time.
 

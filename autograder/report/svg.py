@@ -362,6 +362,7 @@ _SHAPES: dict[Kind, tuple[str, Callable[[float], str]]] = {
     Kind.RELEASED: ("exam", _diamond),
     Kind.BREAK: ("exam", lambda r: _circle(r) + _pause(r)),
     Kind.COMMITTED: ("good", lambda r: _square(r * 0.9)),
+    Kind.COMMIT_LOST: ("exam full", lambda r: _bolt(r * 1.3)),
     Kind.COUNTED: ("exam", _diamond),
     Kind.LEASE_SEEN: ("exam", _diamond),
     Kind.LEASE_TAKEN: ("good", lambda r: _square(r * 0.9)),

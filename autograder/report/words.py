@@ -71,6 +71,7 @@ _EVENTS = {
     Kind.MESSAGE_FOUND: "in the queue",
     Kind.BREAK: "stands still",
     Kind.WEIGHED: "memory looked through",
+    Kind.COMMIT_LOST: "commit was lost",
     Kind.COUNTED: "effects counted",
     Kind.EFFECT: "in the database",
     Kind.LEASE_WAITS: "lease at the gate",

@@ -133,6 +133,7 @@ class Host:
         self._students: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self._run: asyncio.Task[int] | None = None
         self._source: AdapterSource | None = None  # until there is a connection
+        self._to_lose: list[bool] = []  # commits
         self._connecting = False
         self._interrupted = False  # by Ctrl-C, as `asyncio.run` passes it on
         self.torn_down = False  # the loop is: whoever tears it down cancels every task itself
@@ -215,7 +216,9 @@ class Host:
                 return self._stop
             case "db":
                 inner = await self._open_database(stack)
-                return RecordedDatabase(inner, self._reporter, self._book, waits=self.store_waits)
+                return RecordedDatabase(
+                    inner, self._reporter, self._book, self._to_lose, waits=self.store_waits
+                )
             case "lease":
                 keys = await self._open_lease(stack)
                 return RecordedLease(
@@ -386,6 +389,8 @@ class Host:
                 self._gates[order["at"]].rule(order["match"], hold=do == "hold")
             case "break":
                 self._reporter.break_at(Kind(order["kind"]), order["count"])
+            case "lose_commits":
+                self._to_lose += order["done"]
             case "tell":
                 self._tell()
             case "weigh":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autograder.model import Kind
-from autograder.storage import Database, Transaction, UniqueViolation
+from autograder.storage import Database, DatabaseGone, Transaction, UniqueViolation
 from autograder.storage.sqlite import SqliteDatabase
 from autograder.storage.sqlite_store import SqliteStore
 from autograder.subject.recorded import Book
@@ -18,8 +18,8 @@ class Ear:
     def __init__(self) -> None:
         self.heard = []
 
-    def event(self, kind):
-        self.heard.append(kind)
+    def event(self, kind, detail=""):
+        self.heard.append((kind, detail) if detail else kind)
 
 
 @pytest.fixture
@@ -33,10 +33,15 @@ def book():
 
 
 @pytest.fixture
-async def db(ear, book):
+def to_lose():
+    return []
+
+
+@pytest.fixture
+async def db(ear, book, to_lose):
     store = SqliteStore()
     store.create("CREATE TABLE seen (id TEXT PRIMARY KEY)")
-    yield RecordedDatabase(SqliteDatabase(store), ear, book, waits=True)
+    yield RecordedDatabase(SqliteDatabase(store), ear, book, to_lose, waits=True)
     store.close()
 
 
@@ -78,3 +83,32 @@ async def test_a_question_that_is_under_way_counts_as_waiting_for_the_server(db,
         assert book.settling == before + 1
     await db.execute(INSERT, id="a")
     assert book.settling == before
+
+
+@pytest.mark.parametrize(("done", "there"), [(True, {"id": "a"}), (False, None)])
+@pytest.mark.parametrize("alone", [True, False])
+async def test_a_commit_that_is_lost_is_done_or_not(db, ear, book, to_lose, done, there, alone):
+    to_lose.append(done)
+    await db.execute("DELETE FROM seen")
+    assert ear.heard.pop() is Kind.COMMITTED, "no message was taken yet"
+    book.in_hand = 1
+    with pytest.raises(DatabaseGone):
+        if alone:
+            await db.execute(INSERT, id="a")
+        else:
+            async with db.transaction() as tx:
+                await tx.execute(INSERT, id="a")
+    assert ear.heard == [(Kind.COMMIT_LOST, "done" if done else "undone")]
+    assert await db.fetch_one("SELECT id FROM seen") == there
+    await db.execute(INSERT, id="b")
+    assert ear.heard[-1] is Kind.COMMITTED
+
+
+async def test_a_transaction_that_fails_by_itself_loses_no_commit(db, book, to_lose):
+    to_lose.append(True)
+    book.in_hand = 1
+    with pytest.raises(ValueError, match="no"):
+        async with db.transaction():
+            raise ValueError("no")
+    await db.fetch_one("SELECT id FROM seen")
+    assert to_lose == [True]

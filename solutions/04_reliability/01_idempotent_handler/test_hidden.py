@@ -188,6 +188,20 @@ async def test_the_connection_breaks_under_the_handlers(exam: Exam) -> None:
         await run.until(returned=True)
 
 
+@guarantees(effect_happens_once, distinct_messages_are_not_swallowed, no_message_is_lost)
+async def test_the_database_goes_in_the_middle_of_a_commit(exam: Exam) -> None:
+    """Nobody can know whether it is done: what was is not booked again, and what was not is booked."""
+    orders = exam.messages(8)
+    done = [True, True, False]
+    exam.random.shuffle(done)
+    async with exam.start(workers=exam.random.randint(1, 3)) as run:
+        await run.lose_commits(*done)
+        await run.publish(orders)
+        await run.until(settled=len(orders))
+        await run.stop()
+        await run.until(returned=True)
+
+
 # -- the second contract: charges under a lease
 
 
