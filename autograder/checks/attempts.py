@@ -107,12 +107,22 @@ def _was_hopeless(history: History, case: Case, most: int) -> bool:
     )
 
 
+_ANY = "Is every failure treated as the last, or is the count off by one?"
+_SLIPS = {
+    "error": "Is an exception of the handler's own, a `ValueError` say, taken for a body that is no JSON, or for "
+    "`Permanent`?",
+    "cancelled": "Is a `CancelledError` that the handler raised itself treated as final? It is a failure like others.",
+}
+"""By the kind of failure, where only that kind was given up too early."""
+
+
 def _early(history: History, early: Sequence[Case]) -> Verdict:
     case = early[0]
     most = max_attempts(history, case.event.process)
     if case.failure is not None:
         how = f"failed ({failure(case.failure.detail)}) at attempt {case.attempt} of {most}"
-        slip = "Is every failure treated as the last, or is the count off by one?"
+        kinds = {each.failure.detail for each in early if each.failure is not None}
+        slip = _SLIPS.get(kinds.pop(), _ANY) if len(kinds) == 1 else _ANY
     elif case.ended:
         how = "was cancelled, or had done its work,"
         slip = "Does `except BaseException` treat a handler that was cancelled as one that failed?"

@@ -83,10 +83,19 @@ def _what_is_wrong(history: History, letter: Event) -> str:
             return f"the header {name!r} of the message is missing or changed"
     for name in (ERROR, ATTEMPTS, FIRST, LAST):
         if not content.headers.get(name):
-            return f"there is no header {name!r}"
+            return _lacking(content, name)
     written = [case for case in cases(history) if case.event.message == letter.message]
     told = [_differs(history, case, content) for case in written]
     return "" if not told or "" in told else told[-1]
+
+
+def _lacking(content: Content, name: str) -> str:
+    """Which of the two: who has written a header, empty, would look for it in vain."""
+    return (
+        f"the header {name!r} is empty"
+        if name in content.headers
+        else f"there is no header {name!r}"
+    )
 
 
 def _differs(history: History, case: Case, content: Content) -> str:
@@ -108,7 +117,7 @@ def _differs(history: History, case: Case, content: Content) -> str:
         if case.failure.detail != "cancelled" and case.event.message not in reason:
             return f"{REASON!r} is {reason!r}, not the text of the exception"
     elif not reason:
-        return f"there is no header {REASON!r}"
+        return _lacking(content, REASON)
     return _wrong_times(history, case, headers[FIRST], headers[LAST])
 
 

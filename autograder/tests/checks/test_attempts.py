@@ -80,6 +80,16 @@ class TestWrong:
     def test_a_letter_with_attempts_left(self):
         verdict = judged(begun().take("a").start("a").fail("a", "error").letter("a").ack("a"))
         assert "a failed (error) at attempt 1 of 2 and went to the dead letters" in verdict.observed
+        assert "`ValueError`" in verdict.slip
+
+    def test_letters_of_every_kind_with_attempts_left(self):
+        story = begun().publish("b").take("a").start("a").fail("a", "error").letter("a").ack("a")
+        verdict = judged(story.take("b").start("b").fail("b").letter("b").ack("b"))
+        assert "off by one" in verdict.slip
+
+    def test_a_letter_for_a_cancelled_error_of_the_handlers_own(self):
+        verdict = judged(begun().take("a").start("a").fail("a", "cancelled").letter("a").ack("a"))
+        assert "`CancelledError`" in verdict.slip
 
     def test_a_letter_without_a_try(self):
         verdict = judged(once().take("a").letter("a").ack("a"))

@@ -151,7 +151,7 @@ class TestStory:
             ({"trace": ""}, "the header 'trace'"),
             ({"dead-letter-reason": "oops"}, "not the text of the exception"),
             ({"dead-letter-error": "Exception"}, "is 'Exception' instead of Transient"),
-            ({"dead-letter-error": ""}, "there is no header 'dead-letter-error'"),
+            ({"dead-letter-error": ""}, "the header 'dead-letter-error' is empty"),
             ({"dead-letter-attempts": "0"}, "is '0' instead of 1"),
             ({"dead-letter-first-failed-at": "yesterday"}, "no time of ISO 8601"),
             ({"dead-letter-first-failed-at": "2026-11-27T08:00:00"}, "in which time zone"),
@@ -164,6 +164,18 @@ class TestStory:
         assert verdict.status is Status.FAIL
         assert why in verdict.observed
         assert verdict.witness
+
+    def test_a_header_that_is_not_there(self):
+        headers = {**GOOD, "trace": "7"}
+        del headers["dead-letter-error"]
+        verdict = self.judged(self.written().found("a", key="k", headers=headers))
+        assert "there is no header 'dead-letter-error'" in verdict.observed
+
+    def test_a_reason_of_the_consumers_own_that_is_empty(self):
+        story = Letters().publish("g", body=b"\xff").begin("run max_attempts=2")
+        story.take("g").letter("g").ack("g")
+        found = story.found("g", body=b"\xff", headers=GOOD | {"dead-letter-reason": ""})
+        assert "the header 'dead-letter-reason' is empty" in self.judged(found).observed
 
     def test_another_body_key_or_id(self):
         headers = {**GOOD, "trace": "7"}
