@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autograder.checks.expectations import Expectation, read_expectations, stood_still
-from autograder.checks.ledger import after, running, unfinished
+from autograder.checks.ledger import after, before, levels, running, unfinished
+from autograder.checks.lines import keys_of
 from autograder.checks.lives import NEVER, Life, Lives, read_lives
 from autograder.checks.phrases import (
     counted,
@@ -31,9 +32,11 @@ def one_failure_is_one_failure(history: History) -> Verdict:
     killed the pool (by a TaskGroup whose task failed, or by a timeout of the pool's own, which the
     contract does not have); when run() raises after a failure, or returns with messages left; when
     after failures the pool stands with fewer handlers at work than it has workers, though there are
-    messages it could begin with.
+    messages it could begin with; when it stands beside gates with fewer messages in hand than it had
+    room for before, though more are within its reach.
 
-    Tolerated: anything after a stop, a kill or a cancelled run(). A pass needs evidence that no
+    Tolerated: anything after a stop, a kill or a cancelled run(); fewer handlers at work beside gates
+    where all messages have keys, for keys may share lanes. A pass needs evidence that no
     slot was lost: all workers busy again after a failure, or a handler begun after as many failures
     as there are workers, of each kind there was (handlers, settlements).
     """
@@ -48,8 +51,13 @@ def one_failure_is_one_failure(history: History) -> Verdict:
     if ended is not None:
         return _pool_ended(history, ended)
     for each in stood_still(history):
-        if each.place < lives[each.process].told and lost_slots(history, each):
+        if each.place >= lives[each.process].told:
+            continue
+        if lost_slots(history, each) and not (each.held and _all_have_keys(history)):
             return _shrunk(history, each)
+        had = _room_before(history, each)
+        if had is not None:
+            return _less_room(history, each, had)
     if _unclear_end(history):
         return inconclusive("Time ran out before the other messages were handled.")
     if _kept_its_slots(history):
@@ -133,6 +141,40 @@ def _shrunk(history: History, each: Expectation) -> Verdict:
         f"have begun ({moment(history, each.place)}).",
         witness(history, [*failures[:5], each.place]),
         slip,
+    )
+
+
+def _all_have_keys(history: History) -> bool:
+    """Whether every message that is left has a key: it may wait behind another one, for its lane."""
+    keys = keys_of(history)
+    return all(keys.get(message) for message in unfinished(history))
+
+
+def _room_before(history: History, each: Expectation) -> int | None:
+    """How many messages were in hand before the failures, if it takes no more than fewer of them now.
+
+    All handlers that run are held, and more messages lay in the buffer: nothing else than room for a
+    message can be what it waits for. Room for `workers + 2` is all that a contract asks for.
+    """
+    failures = failures_before(history, each.process, each.place)
+    taken = levels(history, Kind.TAKEN, (Kind.SETTLED, Kind.SETTLE_FAILED)).get(each.process)
+    if taken is None or not failures or each.wait != Wait.STALLED:
+        return None
+    if not 0 < each.held == each.busy or not each.figures.get("buffered", 0):
+        return None
+    had = min(taken.peak(until=failures[0]), history.workers + 2)
+    return had if each.in_hand < had else None
+
+
+def _less_room(history: History, each: Expectation, had: int) -> Verdict:
+    failures = failures_before(history, each.process, each.place)
+    takes = before(history.places[Kind.TAKEN], each.place)
+    return failed(
+        f"{had} messages had been in hand at once; after {counted(len(failures), 'failure')} the pool "
+        f"stood with {each.in_hand} and took no more, though {each.figures['buffered']} waited "
+        f"({moment(history, each.place)}).",
+        witness(history, [*failures[:4], *takes[-2:], each.place]),
+        "Is room in hand given back however a message ends: given up, or not settled at all?",
     )
 
 

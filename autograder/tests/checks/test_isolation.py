@@ -131,6 +131,51 @@ def test_poison_that_fails_at_once_is_counted_out():
     assert judged(story).status is Status.FAIL
 
 
+def keyed(*failing: str) -> Story:
+    """Four workers; `a` to `c` have failed and are done with, then two are held at a gate."""
+    orders = [f"{key}:1" for key in "abcdefghi"]
+    story = Story(4).publish(*orders).begin().take(*orders[:6])
+    for name in failing:
+        story.start(name).fail(name, "permanent").give_up(name)
+    return story.start("d:1", "e:1").say(Kind.HELD, "d:1").say(Kind.HELD, "e:1")
+
+
+def test_beside_a_gate_keys_may_wait_for_their_lane():
+    story = keyed("a:1", "b:1").take("g:1", "h:1")
+    story.expect("stalled taken=10 seen=8 buffered=1 in_hand=6 busy=2 held=2")
+    assert judged(story).status is Status.INCONCLUSIVE
+
+
+def test_keys_excuse_nobody_who_is_not_held_up():
+    story = keyed("a:1", "b:1").finish("d:1", "e:1").ack("d:1", "e:1")
+    story.expect("stalled settled=9 seen=4 buffered=3 in_hand=2 busy=0 held=0")
+    assert judged(story).status is Status.FAIL
+
+
+def test_room_that_is_not_given_back():
+    story = keyed("a:1", "b:1")
+    verdict = judged(story.expect("stalled taken=10 seen=6 buffered=3 in_hand=4 busy=2 held=2"))
+    assert verdict.status is Status.FAIL
+    assert (
+        "6 messages had been in hand at once; after 2 failures the pool stood with 4"
+        in verdict.observed
+    )
+    assert "however a message ends" in verdict.slip
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        "stalled taken=10 seen=8 buffered=1 in_hand=6 busy=2 held=2",  # as many as before
+        "stalled taken=10 seen=6 buffered=0 in_hand=4 busy=2 held=2",  # there was nothing to take
+        "stalled taken=10 seen=6 buffered=3 in_hand=4 busy=3 held=2",  # somebody is at work
+        "late taken=10 seen=6 buffered=3 in_hand=4 busy=2 held=2",
+    ],
+)
+def test_less_in_hand_has_other_reasons(right):
+    assert judged(keyed("a:1", "b:1").expect(right)).status is Status.INCONCLUSIVE
+
+
 def test_all_busy_after_the_last_failure_lost_no_slot():
     """A pool that waits for a full batch stands for another reason than its failures."""
     story = busy("m1").fail("m1").requeue("m1").take("m2", "m3").start("m2", "m3")
