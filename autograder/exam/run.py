@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 LOOK_AGAIN_AFTER_S = 0.1, 0.3, 1.0
 CLOSING_S = 10  # more than any adapter needs to close
 NOTICE_BEATS = 5  # heartbeats (0.05 s each) in which a process notices a signal that it handles
+WEIGHING_BEATS = 20  # heartbeats in which what is kept for a moment is forgotten
 PATIENCE_S = 2.0  # in which a broker notices that a process is gone: less than any lease
 Match = Order | Sequence[Order] | None
 ANOTHER = f"another consumer {secrets.token_hex(8)}"
@@ -619,7 +620,12 @@ class Run:
         await self._order("break", kind=str(Kind(kind)), count=count)
 
     async def weigh(self) -> None:
-        """Note how many of the keys that the subject has seen it still holds."""
+        """Note how many of the keys that the subject has seen it still holds, a second from now.
+
+        Its own heartbeats count the second: what a pool keeps for a moment, it has had turns to forget.
+        """
+        enough = self.recorder.life.beats + WEIGHING_BEATS
+        await wait_for_life(self, lambda life: life.beats >= enough)
         await self._order("weigh")
 
     async def cut(self) -> None:

@@ -37,8 +37,8 @@ NOTICED_S = 0.25
 CLOSING_S = 10.0
 """Virtual seconds that a process has to close its connection in."""
 
-WEIGHING_S = 0.5
-"""Virtual seconds in which a log commits what is settled, and forgets it."""
+WEIGHING_S = 1.0
+"""Virtual seconds in which a log commits what is settled, and a pool forgets what it keeps for a moment."""
 
 A_LITTLE_S = 1e-6
 """Virtual seconds by which a time is over."""
