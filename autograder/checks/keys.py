@@ -9,6 +9,7 @@ from autograder.checks.expectations import Expectation, read_expectations, stood
 from autograder.checks.ledger import ENDS, before, ids
 from autograder.checks.lines import lines
 from autograder.checks.lives import NEVER, read_lives
+from autograder.checks.pauses import Rest, rests
 from autograder.checks.phrases import counted, moment, some, witness
 from autograder.checks.registry import guarantee
 from autograder.checks.room import too_little_room
@@ -142,10 +143,17 @@ def slow_key_does_not_block_others(history: History) -> Verdict:
     The scenario holds one key at a gate, with at most two messages of it in hand, and then
     publishes many others. Wrong when the pool stands before half of those are finished. Keys may
     share a lane: that some wait behind the slow one is right, that it stops the taking is not.
+    In the simulation, whose clock is exact, a key that waits for its next try is such a key, too: wrong
+    when fewer than half of the others are finished in a pause that leaves them half a second.
     Judged for 8 workers and more.
     """
     kept = False
     lives = read_lives(history)
+    for rest in rests(history) if history.workers >= MANY_WORKERS else ():
+        if rest.again < lives[rest.line.process].told:
+            if 2 * rest.finished < rest.others:
+                return _all_rest(history, rest)
+            kept = True
     for each in read_expectations(history):
         look = _beside_one_key(history, each)
         if look is None or each.place > lives[each.process].told:
@@ -227,6 +235,17 @@ def _blocked(history: History, each: Expectation, look: _Beside) -> Verdict:
         f"({moment(history, each.place)}) with {each.in_hand} in hand.",
         witness(history, [look.held, *takes[-4:], each.place]),
         slip,
+    )
+
+
+def _all_rest(history: History, rest: Rest) -> Verdict:
+    takes = [p for p in history.places[Kind.TAKEN] if rest.failed < p < rest.again]
+    return failed(
+        f"While {rest.turn.message} of {rest.line.key or 'the empty key'} waited for its next try, "
+        f"until {moment(history, rest.again)}, {rest.finished} of {rest.others} messages of other keys "
+        "were finished.",
+        witness(history, [rest.turn.taken, rest.failed, *takes[:4], rest.again]),
+        "Does everybody wait for the pause of one key, behind a lock or in the loop that takes?",
     )
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from autograder.checks.expectations import stood_still
-from autograder.checks.lines import Turn
-from autograder.checks.lives import read_lives
-from autograder.checks.phrases import witness
+from autograder.checks.homecoming import idle_before, last_of
+from autograder.checks.ledger import CALLS, before
+from autograder.checks.lines import Line, Turn, lines
+from autograder.checks.lives import Life, read_lives
+from autograder.checks.phrases import moment, witness
 from autograder.model import History, Kind, Verdict, Wait, failed
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between two tries, doubled from one to the other
 _ROUNDING_S = 0.001
 BEYOND_S = 1.5  # a timer is late now and then, but a pause this long is the second sign at most
 FAR_BEYOND_S = 3.0
+AT_ONCE_S = 0.5  # what a look at `stop` now and then may add to its end
 
 
 def hurried_pause(history: History, turn: Turn) -> Verdict | None:
@@ -57,6 +62,89 @@ def endless_pause(history: History, turn: Turn) -> Verdict | None:
         if again is not None and waited_s > BEYOND_S:
             grew = fail, again
     return None
+
+
+def slept_through_the_stop(history: History, life: Life, told: int) -> Verdict | None:
+    """A pause that a stop does not end: the failed message is given back only when it is over.
+
+    What the pool may have waited for excuses it: a handler at work, its source, the broker's answer. So
+    nothing at all may have happened in the process for half a second before it gave the message back. Who
+    tries once and takes a moment to answer has no pause between tries.
+    """
+    if history.engine != "sim":
+        return None
+    for line in lines(history):
+        for turn in line.turns if line.process == life.process else ():
+            fails, tries = before(turn.failed, told), before(turn.started, told)
+            if len(tries) < 2 or not fails or tries[-1] > fails[-1]:
+                continue
+            answers = [
+                place
+                for place in history.where(*CALLS)
+                if place > told and history.events[place].delivery == turn.delivery
+            ]
+            if not answers or any(told < each < answers[0] for each in turn.started):
+                continue
+            last, idle_s = idle_before(history, life, told, answers[0])
+            if idle_s > AT_ONCE_S:
+                return failed(
+                    f"{turn.message} had failed and waited for its next try when stop was set at "
+                    f"{moment(history, told)}; it was given back {idle_s:.1f} s after the last thing "
+                    f"that happened ({moment(history, last)}).",
+                    witness(
+                        history,
+                        [
+                            turn.taken,
+                            fails[-1],
+                            *last_of(history, life, answers[0]),
+                            told,
+                            answers[0],
+                        ],
+                    ),
+                    "Is the pause a sleep that hears no stop?",
+                )
+    return None
+
+
+@dataclass(frozen=True)
+class Rest:
+    """A pause of one key, and what became of other keys' messages that were published in it."""
+
+    line: Line
+    turn: Turn
+    failed: int  # where the try before it failed
+    again: int  # where the next one began
+    others: int
+    finished: int
+
+
+def rests(history: History) -> list[Rest]:
+    """Pauses in which others had much to do, and half a second at least to do it in."""
+    if history.engine != "sim":
+        return []
+    events, found = history.events, []
+    for line in lines(history):
+        for turn in line.turns:
+            for fail in turn.failed:
+                again = next((each for each in turn.started if each > fail), None)
+                if again is None or events[again].at - events[fail].at < AT_ONCE_S:
+                    continue
+                others = {
+                    events[place].message
+                    for place in history.places[Kind.CONFIRMED]
+                    if fail < place < again
+                    and events[place].key != line.key
+                    and events[again].at - events[place].at >= AT_ONCE_S
+                }
+                finished = {
+                    events[place].message
+                    for place in history.places[Kind.FINISHED]
+                    if fail < place < again
+                }
+                if len(others) >= 2 * history.workers:
+                    done = len(others & finished)
+                    found.append(Rest(line, turn, fail, again, len(others), done))
+    return found
 
 
 def _stood_at(history: History, turn: Turn, fail: int) -> int | None:

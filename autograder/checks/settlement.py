@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autograder.checks.expectations import read_expectations, stood_still
-from autograder.checks.ledger import CALLS, FINAL, after, delay_s, first_place, of_process
-from autograder.checks.lives import NEVER, Lives, read_lives
+from autograder.checks.ledger import (
+    CALLS,
+    ENDS,
+    FINAL,
+    after,
+    before,
+    delay_s,
+    first_place,
+    of_process,
+)
+from autograder.checks.lives import NEVER, Life, Lives, read_lives
 from autograder.checks.phrases import (
     counted,
     delivery_places,
@@ -20,6 +29,7 @@ from autograder.checks.registry import guarantee
 from autograder.model import History, Kind, Verdict, Wait, failed, inconclusive, passed
 
 LONGEST_DELAY_S = 1.0  # the contract's
+LONG_BEFORE_S = 0.02  # a failure that is not about to be answered: virtual time, which is exact
 MANY_TRIES = 50  # of one delivery, in a run that was ended because something went on without end
 
 
@@ -39,7 +49,8 @@ def failed_work_is_not_acked(history: History) -> Verdict:
     again and again without end.
 
     Tolerated: trying again in place, if the ack follows a try that finished; giving back after
-    `stop` whatever is in hand; answering, after a cancel, a handler that had failed by itself; a
+    `stop` whatever is in hand; answering, after a cancel, a handler that had just failed by itself (in
+    the simulation, whose clock is exact, not one that was to be tried again after a pause); a
     settlement that fails (`SettleFailed`); nothing at all once the process was killed or run() was
     cancelled or raised. Acks that came before the failure belong to `ack_follows_work`.
     """
@@ -129,9 +140,26 @@ def _settled_after_cancel(history: History, lives: Lives) -> list[int]:
         later = after(history.where(*calls), life.cancelled)
         for place in of_process(history, later, life.process):
             delivery = history.events[place].delivery
-            if all(places.get(delivery, NEVER) > place for places in ended):
+            untouched = all(places.get(delivery, NEVER) > place for places in ended)
+            if untouched or _in_a_pause(history, life, place):
                 found.append(place)
     return sorted(found)
+
+
+def _in_a_pause(history: History, life: Life, call: int) -> bool:
+    """Whether the message was given back in a pause between two tries, and not in answer to one."""
+    events = history.events
+    if history.engine != "sim" or events[call].kind is not Kind.REQUEUE:
+        return False
+    ends = before(history.where(*ENDS), call)
+    mine = [place for place in ends if events[place].delivery == events[call].delivery]
+    last = mine[-1]
+    return (
+        len(mine) > 1
+        and last < life.cancelled < life.stop_set
+        and events[last].detail != "permanent"
+        and events[life.cancelled].at - events[last].at > LONG_BEFORE_S
+    )
 
 
 def _had_time(history: History, lives: Lives, failure: int) -> bool:
@@ -187,12 +215,17 @@ def _put_off(history: History, book: _Failures, calls: Sequence[int]) -> Verdict
 def _after_cancel(history: History, lives: Lives, found: Sequence[int]) -> Verdict:
     first = history.events[found[0]]
     fault = lives[first.process].cancelled
+    slip = (
+        "Is a cancelled handler treated as a failed one, by `except BaseException` or a `finally`?"
+    )
+    if _in_a_pause(history, lives[first.process], found[0]):
+        slip = "Does a cancel in the pause between two tries give the message back, as a stop does?"
     return failed(
         f"run() was cancelled at {moment(history, fault)}, and {counted(len(found), 'message')} "
         f"that no handler had finished {were(len(found))} settled all the same: "
         f"{some(history.events[place].message for place in found)}.",
         witness(history, [*delivery_places(history, first.delivery), fault]),
-        "Is a cancelled handler treated as a failed one, by `except BaseException` or a `finally`?",
+        slip,
     )
 
 

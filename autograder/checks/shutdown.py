@@ -17,6 +17,7 @@ from autograder.checks.ledger import (
     of_process,
 )
 from autograder.checks.lives import NEVER, Life, read_lives
+from autograder.checks.pauses import slept_through_the_stop
 from autograder.checks.phrases import (
     counted,
     delivery_places,
@@ -378,6 +379,7 @@ _LOOKS_AT_STOP = (
     _unhandled,
     _put_off,
     _tried_again,
+    slept_through_the_stop,
     done_twice,
     left_behind,
     _slow,

@@ -175,6 +175,42 @@ class TestSlowKey:
         assert self.judged(told).status is Status.INCONCLUSIVE
 
 
+class TestAKeyThatRests:
+    """Between two tries of `slow:1`, eight workers have sixteen other messages to do."""
+
+    def judged(self, told, engine="sim"):
+        return slow_key_does_not_block_others(told.history(engine=engine))
+
+    def resting(self, done, *, pause_s=1.0, workers=EIGHT):
+        told = (
+            Story(workers).publish("slow:1").begin().take("slow:1").start("slow:1").fail("slow:1")
+        )
+        told.publish(*many(16)).handle(*many(done)).wait(pause_s)
+        return told.start("slow:1").finish("slow:1").ack("slow:1")
+
+    def test_half_of_the_others_went_on(self):
+        assert self.judged(self.resting(8)).status is Status.PASS
+
+    def test_everybody_rests(self):
+        verdict = self.judged(self.resting(0))
+        assert verdict.status is Status.FAIL
+        assert "slow:1 of slow waited for its next try" in verdict.observed
+        assert "0 of 16 messages of other keys" in verdict.observed
+        assert "pause of one key" in verdict.slip
+
+    def test_only_an_exact_clock_tells(self):
+        assert self.judged(self.resting(0), "kafka").status is Status.INCONCLUSIVE
+
+    def test_a_short_pause_or_few_workers_prove_nothing(self):
+        assert self.judged(self.resting(0, pause_s=0.05)).status is Status.INCONCLUSIVE
+        assert self.judged(self.resting(0, workers=7)).status is Status.INCONCLUSIVE
+
+    def test_after_a_stop_nobody_has_to_go_on(self):
+        told = Story(EIGHT).publish("slow:1").begin().take("slow:1").start("slow:1").fail("slow:1")
+        told.publish(*many(16)).stop().wait(1).start("slow:1").finish("slow:1").ack("slow:1")
+        assert self.judged(told).status is Status.INCONCLUSIVE
+
+
 class TestSameRoute:
     """Two keys are held, `x` and `y` are not."""
 

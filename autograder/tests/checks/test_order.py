@@ -12,6 +12,7 @@ from autograder.checks.keyed import (
     one_at_a_time_per_key,
     order_is_kept_per_key,
     order_survives_a_retry,
+    shutdown_drains_in_flight,
 )
 from autograder.model import Kind, Status
 from autograder.tests.checks.build import Story
@@ -237,6 +238,45 @@ class TestPausesWithoutALimit:
     def test_a_stop_ends_the_duty(self):
         told = self.tried(*self.GROWING).stop().wait(3).expect(self.STALLED)
         assert self.judged(told).status is not Status.FAIL
+
+
+class TestPausesAtTheStop:
+    def judged(self, told, engine="sim"):
+        return shutdown_drains_in_flight(told.returned().history(engine=engine))
+
+    def resting(self):
+        return story("a:1", "a:2", "b:1").start("a:1").fail("a:1").start("a:1").fail("a:1")
+
+    def test_one_that_hears_no_stop(self):
+        told = self.resting().stop().wait(0.6).requeue("a:1", "a:2", "b:1")
+        verdict = self.judged(told)
+        assert verdict.status is Status.FAIL
+        assert "a:1 had failed and waited for its next try" in verdict.observed
+        assert verdict.slip == "Is the pause a sleep that hears no stop?"
+
+    def test_at_once_is_what_a_look_now_and_then_makes_of_it(self):
+        told = self.resting().stop().wait(0.4).requeue("a:1", "a:2", "b:1")
+        assert self.judged(told).status is Status.PASS
+
+    def test_only_an_exact_clock_tells(self):
+        told = self.resting().stop().wait(0.6).requeue("a:1", "a:2", "b:1")
+        assert self.judged(told, "nats").status is Status.PASS
+
+    def test_who_waits_for_another_handler_waits_rightly(self):
+        told = self.resting().start("b:1").stop().wait(0.6).finish("b:1").ack("b:1")
+        assert self.judged(told.requeue("a:1", "a:2")).status is Status.PASS
+
+    def test_who_waits_for_the_source_waits_for_the_broker(self):
+        told = self.resting().stop().wait(0.6).say(Kind.SOURCE_CLOSED)
+        assert self.judged(told.requeue("a:1", "a:2", "b:1")).status is Status.PASS
+
+    def test_an_answer_that_takes_its_time_is_no_pause(self):
+        told = story("a:1", "a:2", "b:1").start("a:1").fail("a:1").stop().wait(0.6)
+        assert self.judged(told.requeue("a:1", "a:2", "b:1")).status is Status.PASS
+
+    def test_a_try_that_runs_at_the_stop_is_no_pause(self):
+        told = self.resting().start("a:1").stop().wait(0.6).fail("a:1")
+        assert self.judged(told.requeue("a:1", "a:2", "b:1")).status is Status.PASS
 
 
 class TestEmptyKeyIsHandled:

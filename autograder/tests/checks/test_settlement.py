@@ -207,6 +207,19 @@ class TestFailedWorkIsNotAcked:
         story = taken().start("a").finish("a").take("b").start("b").fail("b").fault("cancel")
         assert self.judged(story.ack("a").requeue("b").raised("x")).status is Status.PASS
 
+    def test_what_waits_for_its_next_try_is_not_given_back_after_a_cancel(self):
+        def told(seconds, call=Kind.REQUEUE, how="transient"):
+            story = taken().start("a").fail("a").start("a").fail("a", how).wait(seconds)
+            story.fault("cancel")
+            return story.call(call, "a").raised("CancelledError")
+
+        verdict = failed_work_is_not_acked(told(0.1).history(engine="sim"))
+        assert verdict.status is Status.FAIL
+        assert "pause between two tries" in verdict.slip
+        for right in told(0.0), told(0.1, Kind.GIVE_UP, "permanent"):
+            assert failed_work_is_not_acked(right.history(engine="sim")).status is Status.PASS
+        assert failed_work_is_not_acked(told(0.1).history(engine="nats")).status is Status.PASS
+
     def test_a_stop_before_the_cancel_gives_back(self):
         story = taken().stop().fault("cancel").requeue("a").raised("CancelledError")
         assert self.judged(story).status is Status.INCONCLUSIVE
