@@ -8,7 +8,7 @@ from autograder.model import Kind
 from lessonkit.pictures import colours, plot
 from lessonkit.rollout import Rollout, Stretch
 
-_BEFORE_S = 1.1  # what is shown of the time before the signal
+_BEFORE_S = 1.5  # what is shown of the time before the signal, with room for its name
 
 
 def show_rollout(rollout: Rollout, *, title: str, caption: str, until_s: float) -> None:
