@@ -73,6 +73,16 @@ class Recorder(tally.Tally):
         """The events from this place on."""
         return tuple(starmap(Event, self._rows[place:]))
 
+    def told_until(self, place: int) -> tuple[Event, ...]:
+        """The events up to this place, and what the subject still told until its end.
+
+        It works until it is killed, and the broker is looked at after that: what it settled meanwhile
+        would seem lost. Its end itself is our tidying up, and no part of the history.
+        """
+        later = self.since(place)
+        tidying = {Kind.EXITED, Kind.BROKEN}
+        return self.since(0)[:place] + tuple(each for each in later if each.kind not in tidying)
+
     def owed(self) -> int:
         """How many confirmed messages nobody has tried to ack or to give up."""
         left: set[str] = set()

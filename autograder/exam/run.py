@@ -147,8 +147,9 @@ class Run:
         try:
             if not truncated:
                 await self._let_it_close()
-            events = self.recorder.events  # our own tidying up is no part of the history
+            over = self.recorder.size
             await self._end_subject()
+            events = self.recorder.told_until(over)
             state, found = await self._last_look()
             self._exam.record(self, events + found, state, truncated=truncated)
         finally:

@@ -120,6 +120,21 @@ async def test_what_the_broker_knows_the_history_knows(make_exam: MakeExam):
     assert kinds(exam, message)[-3:] == [Kind.STARTED, Kind.FINISHED, Kind.ACK]
 
 
+async def test_what_is_settled_between_the_end_of_a_scenario_and_the_kill_is_told(
+    make_exam: MakeExam,
+):
+    exam = make_exam()
+    orders = exam.messages(1_000)
+    async with exam.start(workers=4) as run:
+        await run.publish(orders)
+        await run.until(settled=10)
+    [history] = exam.histories
+    acked = {event.message for event in history.of(Kind.ACK)}
+    left = history.broker.waiting + history.broker.unsettled
+    assert len(acked) < len(orders) <= len(acked) + left
+    assert not history.of(Kind.EXITED)
+
+
 async def test_a_storm_of_redeliveries_ends_the_wait(make_exam: MakeExam):
     exam = make_exam("""
         async def run(source, handle, *, workers, stop):
