@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autograder.checks.ledger import CALLS, FINAL
+from autograder.checks.ledger import CALLS, FINAL, delay_s
 from autograder.checks.letterbook import Case, between, cases, max_attempts, unreadable
 from autograder.checks.lives import NEVER, read_lives
 from autograder.checks.phrases import (
@@ -12,10 +12,12 @@ from autograder.checks.phrases import (
     delivery_places,
     failure,
     message_places,
+    moment,
     were,
     witness,
 )
 from autograder.checks.registry import guarantee
+from autograder.checks.settlement import LONGEST_DELAY_S
 from autograder.model import Event, History, Kind, Verdict, failed, inconclusive, passed
 
 
@@ -28,7 +30,9 @@ def attempts_are_exact(history: History) -> Verdict:
     same delivery; when a message whose handler failed transiently with attempts left is written to the
     dead letters, or not given back; when one that has used its last attempt is given back and no
     letter was tried; when a letter is written of a message that was not handled, though it had
-    attempts left, or whose handler was cancelled or went well.
+    attempts left, or whose handler was cancelled or went well; when a message is given back with a
+    longer delay than the second that the contract allows, or because run() was cancelled: that is no
+    failure, and nothing is said of it.
 
     Tolerated: giving back after `stop`; giving back after a letter that the broker did not confirm, and
     trying only the letter when the message comes again, attempts left or not; anything that a kill cut
@@ -47,6 +51,10 @@ def attempts_are_exact(history: History) -> Verdict:
     wrong = [place for place in tries if _is_wrong(history, place)]
     if wrong:
         return _wrong(history, wrong)
+    for look in (_put_off, _cut_short):
+        verdict = look(history)
+        if verdict is not None:
+            return verdict
     if not tries:
         return inconclusive("No handler failed in a way that may pass.")
     return passed(f"{counted(len(tries), 'failed attempt')}, each counted.")
@@ -179,3 +187,38 @@ def _wrong(history: History, wrong: Sequence[int]) -> Verdict:
         witness(history, [*message_places(history, event.message)[:2], *delivery_places(history, event.delivery)]),
         slip,
     )  # fmt: skip
+
+
+def _put_off(history: History) -> Verdict | None:
+    """Messages that were given back, but not for anybody to take them soon."""
+    late = [p for p in history.places[Kind.REQUEUE] if delay_s(history.events[p]) > LONGEST_DELAY_S]
+    if not late:
+        return None
+    longest = history.events[max(late, key=lambda place: delay_s(history.events[place]))]
+    return failed(
+        f"{longest.message} was given back with a delay of {longest.detail} s, and "
+        f"{LONGEST_DELAY_S:g} s is allowed.",
+        witness(history, delivery_places(history, longest.delivery)),
+        "Does the delay grow with every attempt, without an upper limit?",
+    )
+
+
+def _cut_short(history: History) -> Verdict | None:
+    """Messages given back because the cancelling of run() had ended their handlers."""
+    for life in read_lives(history).values():
+        if life.cancelled > life.stop_set:  # a stop gives back what is in hand
+            continue
+        for place in history.places[Kind.REQUEUE]:
+            event = history.events[place]
+            if place < life.cancelled or event.process != life.process:
+                continue
+            story = [p for p in delivery_places(history, event.delivery) if p < place]
+            kinds = {history.events[p].kind for p in story}
+            if Kind.CANCELLED in kinds and not kinds & {Kind.FINISHED, Kind.FAILED}:
+                return failed(
+                    f"run() was cancelled at {moment(history, life.cancelled)}, which ended the handler of "
+                    f"{event.message}, and the message was given back as if it had failed.",
+                    witness(history, [*story, life.cancelled, place]),
+                    "Does `except BaseException`, or a `finally`, give back what was only cancelled?",
+                )
+    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autograder.checks.expectations import Expectation, stood_still
+from autograder.checks.in_hand import slept_in_hand
 from autograder.checks.ledger import CALLS, FINAL, first_place, unfinished
 from autograder.checks.letterbook import (
     between,
@@ -146,12 +147,12 @@ def _ended(history: History, life: Life, event: Event) -> Verdict:
 def dead_letters_are_confirmed_first(history: History) -> Verdict:
     """An unhandled message is settled only after its letter is confirmed.
 
-    Wrong when `ack()`, or `nack(requeue=False)`, is called for a delivery that no handler finished, and
+    And then it is settled. Wrong when `ack()`, or `nack(requeue=False)`, is called for a delivery that no handler finished, and
     `dead_letters.publish` has not returned for that message before. The letter may never arrive: then
-    the message is nowhere.
+    the message is nowhere. Wrong as well: a confirmed letter whose message is given back, or kept in
+    hand by a consumer that stands still. It comes again and again, and so does its letter.
 
-    Tolerated: a letter and then no ack, by a kill or a broken connection. The message comes again, and
-    so does its letter.
+    Tolerated: a letter and then no ack, by a kill, a stop or a broken connection.
     """
     finished = first_place(history, Kind.FINISHED)
     confirmed = 0
@@ -166,6 +167,9 @@ def dead_letters_are_confirmed_first(history: History) -> Verdict:
             wrong.append(place)
     if wrong:
         return _unconfirmed(history, wrong)
+    kept = _kept(history)
+    if kept is not None:
+        return kept
     if not confirmed:
         return inconclusive("No message was settled in favour of its letter.")
     return passed(f"{counted(confirmed, 'message')}, each settled after its letter was confirmed.")
@@ -195,18 +199,54 @@ def _unconfirmed(history: History, wrong: Sequence[int]) -> Verdict:
     )
 
 
+def _kept(history: History) -> Verdict | None:
+    """A message that the consumer keeps alive although its letter is confirmed."""
+    lives = read_lives(history)
+    for place in history.places[Kind.DEAD_LETTERED]:
+        letter = history.events[place]
+        life = lives[letter.process]
+        takes = between(history, letter.message, -1, place, Kind.TAKEN, process=letter.process)
+        if not takes:
+            continue
+        delivery = history.events[takes[-1]]
+        call = _settled_at(history, delivery, takes[-1])
+        back = call != NEVER and history.events[call].kind is Kind.REQUEUE
+        if back and place < call < life.told:
+            what, end = "was given back all the same", call
+        elif call == NEVER and (still := _still_in_hand(history, place, life)) is not None:
+            what, end = "was still in hand when nothing moved any more", still
+        else:
+            continue
+        return failed(
+            f"The letter of {letter.message} was confirmed at {moment(history, place)}, and the message "
+            f"{what}: it will come again, and so will its letter.",
+            witness(history, [*delivery_places(history, delivery.delivery), place, end]),
+            "Is the message acked once `publish` has returned?",
+        )
+    return None
+
+
+def _still_in_hand(history: History, place: int, life: Life) -> int | None:
+    """Where the consumer was seen to stand after this place, with something in hand."""
+    for each in stood_still(history):
+        if each.process == life.process and place < each.place < life.told and each.in_hand:
+            return None if each.held else each.place
+    return None
+
+
 @guarantee
 def healthy_messages_flow(history: History) -> Verdict:
     """A message that cannot be handled holds up no other.
 
     Wrong when, after a failure, the consumer stands still, ends, or waits with a failed message in hand
-    while messages that nothing is wrong with are left.
+    while messages that nothing is wrong with are left: between the failure and its answer, each time.
 
     Tolerated: a letter that is not confirmed may be waited for, as long as nothing else can be done
     with its message; anything after a stop or a kill. A pass needs a message that was handled after
     something had failed.
     """
-    trouble = sorted([*history.where(Kind.FAILED, Kind.PUBLISH_FAILED), *_garbage_taken(history)])
+    places = [*history.where(Kind.FAILED, Kind.PUBLISH_FAILED), *_garbage_taken(history)]
+    trouble = sorted(p for p in places if history.events[p].detail != Kind.REPUBLISH)
     if not trouble:
         return inconclusive("Nothing failed.")
     lives = read_lives(history)
@@ -218,6 +258,9 @@ def healthy_messages_flow(history: History) -> Verdict:
         last = lives.last
         if last is not None and trouble[0] < last.over < last.told:
             return _gone(history, last, left, trouble)
+    slept = slept_in_hand(history)
+    if slept is not None:
+        return slept
     later = [p for p in history.places[Kind.FINISHED] if p > trouble[0]]
     if later and not left:
         return passed(f"{counted(len(later), 'message')} handled after the first failure.")

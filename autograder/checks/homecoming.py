@@ -10,6 +10,7 @@ from autograder.model import History, Kind, Verdict, failed
 
 PROMPT_S = 5.0  # the contract says 1 s; a loaded machine may need more
 PROMPT_SIMULATED_S = 1.5  # no load there: what a poll of a second may add, and no more
+TRIES_AFTER_STOP = 2  # of one letter: one under way, and one that was about to begin
 _ACTIVITY = frozenset(Kind) - {
     Kind.EXPECTED,
     Kind.SOURCE_STOPPED,
@@ -68,6 +69,26 @@ def left_behind(history: History, life: Life, told: int) -> Verdict | None:
         witness(history, [*last_of(history, life, end), told, end]),
         "Is every task you create awaited, or cancelled and then awaited?",
     )
+
+
+def keeps_writing(history: History, life: Life, told: int) -> Verdict | None:
+    """Letters that are tried again and again after the stop, though nobody confirms them.
+
+    One more try is nobody's fault: it may have been about to begin when the stop came.
+    """
+    tries: dict[str, list[int]] = {}
+    for place in of_process(history, history.places[Kind.DEAD_LETTER], life.process):
+        if max(told, life.stop_in_force) < place < life.over:
+            tries.setdefault(history.events[place].message, []).append(place)
+    for name, places in tries.items():
+        if len(places) > TRIES_AFTER_STOP:
+            return failed(
+                f"The letter of {name} was tried {len(places)} times after stop was set at "
+                f"{moment(history, told)}, and run() went on.",
+                witness(history, [told, *places[:4], *places[-2:]]),
+                "Is a letter tried again until it is confirmed, whether `stop` is set or not?",
+            )
+    return None
 
 
 def cancelled_run(history: History, life: Life) -> Verdict | None:

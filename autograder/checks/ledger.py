@@ -57,6 +57,13 @@ def first_place(history: History, kind: Kind) -> Mapping[int, int]:
     return {events[place].delivery: place for place in reversed(history.places[kind])}
 
 
+@remembered
+def first_of_message(history: History, kind: Kind) -> Mapping[str, int]:
+    """Message -> the place of its first event of this kind."""
+    events = history.events
+    return {events[place].message: place for place in reversed(history.places[kind])}
+
+
 def before(places: Sequence[int], place: int) -> Sequence[int]:
     """Those of these ascending places that come before this one."""
     return places[: bisect_left(places, place)]

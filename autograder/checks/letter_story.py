@@ -36,7 +36,8 @@ def dead_letter_tells_its_story(history: History) -> Verdict:
 
     Tolerated: further headers; the module in a type's name; no reason where the exception has none; of
     a message that comes after its last attempt any reason and type, for the process may be a new one.
-    Of two failures 10 ms apart or more in one process, the first is told to be earlier.
+    Of two failures 10 ms apart or more in one process, the first is told to be earlier; those before an
+    earlier letter of the same message, confirmed or not, need not be remembered.
     """
     if history.broker.dead_letters < 0:
         return inconclusive("Nobody has looked at the dead letters.")
@@ -133,10 +134,13 @@ def _wrong_times(history: History, case: Case, first: str, last: str) -> str:
         times.append(time)
     if times[0] > times[1]:
         return "it failed first after it failed last"
+    message, process = case.event.message, case.event.process
+    letters = between(history, message, 0, case.place, Kind.DEAD_LETTER, process=process)
+    since = letters[-1] if letters else 0  # what was told may be forgotten
     failures = [
         history.events[place].at
-        for place in between(history, case.event.message, 0, case.place, Kind.FAILED, process=case.event.process)
-    ]  # fmt: skip
+        for place in between(history, message, since, case.place, Kind.FAILED, process=process)
+    ]
     if failures and failures[-1] - failures[0] >= APART_S and times[0] == times[1]:
         return "the first failure has the time of the last"
     return ""

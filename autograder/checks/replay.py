@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ from autograder.checks.lives import NEVER, Life, read_lives
 from autograder.checks.phrases import (
     counted,
     delivery_places,
+    first_line,
     message_places,
     moment,
     some,
@@ -19,6 +21,8 @@ from autograder.checks.phrases import (
 )
 from autograder.checks.registry import guarantee
 from autograder.model import Content, Event, History, Kind, Verdict, failed, inconclusive, passed
+
+_NO_ANSWER = re.compile(r"\b(Connection\w*|Timeout)Error\b")  # in an exception, or a traceback
 
 
 def _replays(history: History) -> list[Life]:
@@ -36,16 +40,17 @@ def _of(history: History, life: Life, *kinds: Kind) -> list[int]:
 def replay_is_bounded(history: History) -> Verdict:
     """A replay moves what it was asked for, no letter twice, and ends.
 
-    That is `limit` letters, or all that were there when it began. Wrong when more are published; when a letter that comes back meanwhile is replayed a second time, so
-    that a message which still cannot be handled goes round for ever; when fewer are published,
-    though none failed; when replay() does not return.
+    That is the `limit` oldest letters, or all that were there when it began. Wrong when more are
+    published; when a letter that comes back meanwhile is replayed a second time, so that a message
+    which still cannot be handled goes round for ever; when fewer are published, or others than the
+    oldest, though none failed; when replay() does not return, or raises though nothing failed.
 
     Tolerated: a second call for a letter after one that the broker did not confirm; anything that a
     kill cut short.
     """
     replays = _replays(history)
     for life in replays:
-        for look in (_too_many, _again, _too_few, _no_end):
+        for look in (_too_many, _again, _too_few, _not_the_oldest, _broke, _no_end):
             verdict = look(history, life)
             if verdict is not None:
                 return verdict
@@ -122,6 +127,46 @@ def _too_few(history: History, life: Life) -> Verdict | None:
         f"replay() returned with {count} of {counted(wanted, 'message')} published.",
         witness(history, [*_of(history, life, Kind.LETTER_TAKEN, Kind.REPUBLISHED)[-5:], life.returned]),
         "Does the loop end too early, or are letters left out?",
+    )  # fmt: skip
+
+
+def _not_the_oldest(history: History, life: Life) -> Verdict | None:
+    """Asked only where the order is beyond doubt: letters of ours, and no one that was taken before."""
+    events = history.events
+    if not life.returned < life.killed or _of(
+        history, life, Kind.PUBLISH_FAILED, Kind.SETTLE_FAILED
+    ):
+        return None
+    written = [p for p in history.places[Kind.DEAD_LETTERED] if p < life.began]
+    taken = history.places[Kind.LETTER_TAKEN]
+    back = min(history.places[Kind.LETTER_BACK], default=NEVER)
+    if written or any(place < life.began or place > back for place in taken):
+        return None
+    put = [events[p].message for p in history.places[Kind.LETTER_PUT] if p < life.began]
+    sent = {events[p].message for p in _of(history, life, Kind.REPUBLISHED)}
+    oldest = put[: len(sent)]
+    if sent == set(oldest) or len(put) > len(set(put)):
+        return None
+    left = [name for name in oldest if name not in sent]
+    return failed(
+        f"{some(left)} {were(len(left))} left among the dead letters, though younger ones were replayed.",
+        witness(history, [*message_places(history, left[0])[:3], *_of(history, life, Kind.REPUBLISHED)[-4:]]),
+        "Are letters replayed in the order in which they come?",
+    )  # fmt: skip
+
+
+def _broke(history: History, life: Life) -> Verdict | None:
+    """An exception that nothing of the broker's explains: where nobody answers, one may come out."""
+    if life.raised == NEVER or life.raised != life.over:
+        return None
+    told = history.events[life.raised].detail
+    excused = _of(history, life, Kind.PUBLISH_FAILED, Kind.SETTLE_FAILED)
+    if excused or _NO_ANSWER.search(told):
+        return None
+    return failed(
+        f"replay() raised {first_line(told, 'an exception')}, though nothing had failed.",
+        witness(history, [*_of(history, life, Kind.LETTER_TAKEN, Kind.REPUBLISHED)[-5:], life.raised]),
+        "Can an exception come out of replay() when no letter is left, or of reading a body or a header?",
     )  # fmt: skip
 
 

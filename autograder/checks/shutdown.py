@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autograder.checks.expectations import Expectation, stood_still
-from autograder.checks.homecoming import cancelled_run, idle_before, last_of, left_behind, prompt_s
+from autograder.checks.homecoming import (
+    cancelled_run,
+    idle_before,
+    keeps_writing,
+    last_of,
+    left_behind,
+    prompt_s,
+)
 from autograder.checks.ledger import (
     ENDS,
     FINAL,
@@ -103,7 +110,7 @@ def shutdown_drains_in_flight(history: History) -> Verdict:
     raises. Wrong when, after the stop, a running handler is cancelled; when a message taken before is
     neither settled nor given back by the time run() returns, or is settled for good without having
     been handled; when a handler is begun again with a delivery that has failed (the stop ends the
-    pause between two tries); when run() raises, or does not return, or returns only after more than 5 s in
+    pause between two tries), or a letter is tried over and over; when run() raises, or does not return, or returns only after more than 5 s in
     which nothing happened (the contract says 1 s, and 1.5 s are allowed where time is virtual); when
     it leaves tasks behind; when the process ends without run() having returned, or by a signal; when
     a message is given back with a longer delay than the second that the contract allows; when a
@@ -380,6 +387,7 @@ _LOOKS_AT_STOP = (
     _put_off,
     _tried_again,
     slept_through_the_stop,
+    keeps_writing,
     done_twice,
     left_behind,
     _slow,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
+from math import inf
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
@@ -492,13 +493,16 @@ class Run:
 
     # --- waiting ----------------------------------------------------------------------------
 
-    async def until(self, *, timeout_s: float = 10, **conditions: int | bool) -> None:
+    async def until(
+        self, *, timeout_s: float = 10, within_s: float = inf, **conditions: int | bool
+    ) -> None:
         """Wait until all conditions hold; see `autograder.exam.waiting` for their names.
 
-        When they cannot come to hold, an `EXPECTED` event says why, and the scenario ends by
+        Time runs out after `timeout_s` without any movement, and `within_s` after the call, for a
+        subject that may move for ever. When they cannot come to hold, an `EXPECTED` event says why, and the scenario ends by
         `ScenarioOver`: what happened so far is judged.
         """
-        await wait_until(self, conditions, timeout_s=timeout_s)
+        await wait_until(self, conditions, timeout_s=timeout_s, within_s=within_s)
 
     async def until_still(self, **conditions: int | bool) -> None:
         """Wait until all conditions hold, or the pool stands still behind gates, as it may.

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from signal import Signals
 from typing import Any, Self
@@ -343,8 +344,14 @@ class SimRun(Run):
     async def _order(self, do: str, **details: Any) -> None:
         await self._do("order", order={"do": do, **details})
 
-    async def until(self, *, timeout_s: float = 10, **conditions: int | bool) -> None:
-        """Move the world until all conditions hold; see `autograder.exam.waiting`."""
+    async def until(
+        self, *, timeout_s: float = 10, within_s: float = inf, **conditions: int | bool
+    ) -> None:
+        """Move the world until all conditions hold; see `autograder.exam.waiting`.
+
+        Time costs nothing here: what moves for ever ends as a storm, and `within_s` is not asked for.
+        """
+        del within_s
         check_names(self, conditions)
         if self._exam.share > 1:  # no more of them than there are
             there = len(self._keys)
@@ -451,16 +458,24 @@ class SimRun(Run):
         await self._do("letters_up")
 
     def stall(self) -> None:
-        """Not simulated."""
-        raise NotSimulatedError("a stalled network")
+        """Silence between the queue and what publishes to it; for consumers it is not simulated."""
+        self._on_the_way("stall", "a stalled network")
 
     def slow(self, latency_s: float) -> None:
         """Not simulated."""
         raise NotSimulatedError(f"a network that is slower by {latency_s:g} s")
 
     def heal(self) -> None:
-        """Not simulated."""
-        raise NotSimulatedError("a network that heals")
+        """The queue answers again."""
+        self._on_the_way("heal", "a network that heals")
+
+    def _on_the_way(self, fault: str, what: str) -> None:
+        self._simulated_proxy()
+        if not self._setup.publishes:
+            raise NotSimulatedError(what)
+        self._queue.append(Asked("react", {}))
+        self._fault(fault)
+        self._queue.append(Asked(fault, {}))
 
     def _simulated_proxy(self) -> None:
         if not self._setup.proxy:

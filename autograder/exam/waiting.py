@@ -36,10 +36,12 @@ STORM_REPEATS = 100  # takes or handler calls of one message: no scenario asks f
 LAG_S = 0.5  # the examiner itself was held up for so long: its clock proves nothing
 
 
-async def wait_until(run: Run, conditions: Mapping[str, int | bool], *, timeout_s: float) -> None:
+async def wait_until(
+    run: Run, conditions: Mapping[str, int | bool], *, timeout_s: float, within_s: float
+) -> None:
     """Return when all conditions hold, else record why not and raise `ScenarioOver`.
 
-    `timeout_s` counts from the last movement. Raises `GraderError` for a condition there is not.
+    `timeout_s` counts from the last movement, `within_s` from now. Raises `GraderError` for a condition there is not.
     """
     check_names(run, conditions)
     started = time.monotonic()
@@ -49,6 +51,8 @@ async def wait_until(run: Run, conditions: Mapping[str, int | bool], *, timeout_
             run.recorder.note(Kind.EXPECTED, detail_of(run, Wait.MET, conditions))
             return
         why = await _why_not(run, conditions, patience, timeout_s)
+        if why is None and time.monotonic() - started > within_s:
+            why = Wait.LATE
         if why is not None:
             run.recorder.note(Kind.EXPECTED, detail_of(run, why, conditions))
             raise ScenarioOver(detail_of(run, why, conditions))

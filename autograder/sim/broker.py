@@ -15,7 +15,7 @@ from typing import Protocol
 from autograder.messaging.adapter import Lane
 from autograder.model import BrokerState
 from autograder.sim.clock import Clock
-from autograder.sim.route import LetterBox, SimPublish, SimRoute
+from autograder.sim.route import LetterBox, SimPublish, SimRoute, Way
 from autograder.sim.schedule import Schedule
 from autograder.sim.source import SimSource, Stored
 from autograder.sim.timing import Timing
@@ -78,6 +78,7 @@ class SimBroker:
         self._make = channel_of(schedule.manner)
         self._channels: dict[str, Channel] = {}
         self._letters: dict[str, LetterBox] = {}
+        self._ways: dict[str, Way] = {}  # of what a process publishes
         self._numbers = count(1)
 
     def channel(self, lane: Lane) -> Channel:
@@ -92,16 +93,21 @@ class SimBroker:
         lane = Lane("sim:", f"{label}-{next(self._numbers)}", "workers", lease_s)
         self._channels[lane.channel] = self._make(self.clock, self.timing)
         self._letters[lane.channel] = LetterBox(self.clock, self.timing)
+        self._ways[lane.channel] = Way(self.clock, self.timing)
         return lane
 
     def letters(self, lane: Lane) -> LetterBox:
         """The dead letters of a lane."""
         return self._letters[lane.channel]
 
+    def way(self, lane: Lane) -> Way:
+        """What a process publishes to a lane goes this way."""
+        return self._ways[lane.channel]
+
     def route(self, lane: Lane, *, letters: bool) -> SimRoute:
         """A connection to the dead letters of a lane, or one that publishes to the lane itself."""
         box = self.letters(lane)
-        return SimRoute(box) if letters else SimPublish(box, self.channel(lane).add)
+        return SimRoute(box) if letters else SimPublish(box, self.way(lane), self.channel(lane).add)
 
     def send(
         self, lane: Lane, messages: Sequence[Published], confirmed: Callable[[str], None]

@@ -310,6 +310,7 @@ class Process:
         if self.source is not None and not self.source.closed:
             self.source.crash()
         self._broker.letters(self._lane).expire()
+        self._broker.way(self._lane).expire()
         if self.database is not None:
             self.database.crash()
 

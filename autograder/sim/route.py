@@ -1,8 +1,8 @@
 """Dead letters in the simulation, and what publishes to the run's channel.
 
 The letters are a line of their own: what is not settled when its reader is gone goes back to the
-front. The connection to them can fall silent. What is published then is confirmed to nobody; whether
-it arrives when the silence ends is drawn, and what a dead process had published never does.
+front. Each way can fall silent. What is published then is confirmed to nobody; whether it arrives when
+the silence ends is drawn, and what a dead process had published never does.
 """
 
 from __future__ import annotations
@@ -19,21 +19,17 @@ from autograder.sim.source import Stored
 from autograder.sim.timing import Timing
 
 
-class LetterBox:
-    """The letters of one run, and whether anybody gets through to them."""
+class Way:
+    """The way from a process to one place of the broker's, and whether anybody gets through."""
 
     def __init__(self, clock: Clock, timing: Timing) -> None:
         self.clock = clock
         self.timing = timing
-        self.waiting: deque[Stored] = deque()
-        self.in_hand: dict[Stored, None] = {}
         self.silent = False
         self._unheard: list[Callable[[], None]] = []  # published into the silence
 
     def expire(self) -> None:
-        """The reader is dead, and so is what it had published into the silence."""
-        self.waiting.extendleft(reversed(self.in_hand))
-        self.in_hand.clear()
+        """The process is dead, and so is what it had published into the silence."""
         self._unheard.clear()
 
     def fall_silent(self) -> None:
@@ -48,10 +44,6 @@ class LetterBox:
             if self.timing.other.random() < 0.5:
                 arrive()
 
-    def all(self) -> list[Stored]:
-        """Every letter, the oldest first."""
-        return [*self.in_hand, *self.waiting]
-
     def when_it_arrives(self, arrive: Callable[[], None], after_s: float) -> None:
         """Have something done at the broker, unless the connection is silent by then."""
 
@@ -62,6 +54,25 @@ class LetterBox:
                 arrive()
 
         self.clock.call_later(after_s, there)
+
+
+class LetterBox(Way):
+    """The letters of one run."""
+
+    def __init__(self, clock: Clock, timing: Timing) -> None:
+        super().__init__(clock, timing)
+        self.waiting: deque[Stored] = deque()
+        self.in_hand: dict[Stored, None] = {}
+
+    def expire(self) -> None:
+        """What the dead reader had in hand waits again."""
+        super().expire()
+        self.waiting.extendleft(reversed(self.in_hand))
+        self.in_hand.clear()
+
+    def all(self) -> list[Stored]:
+        """Every letter, the oldest first."""
+        return [*self.in_hand, *self.waiting]
 
 
 class SimRoute(Route):
@@ -134,8 +145,9 @@ class SimRoute(Route):
 class SimPublish(SimRoute):
     """Publishing to the run's own channel; it is never read from here."""
 
-    def __init__(self, box: LetterBox, add: Callable[[Stored], None]) -> None:
+    def __init__(self, box: LetterBox, way: Way, add: Callable[[Stored], None]) -> None:
         super().__init__(box)
+        self._way = way
         self._add = add
 
     async def send(self, posted: Posted) -> None:
@@ -148,7 +160,7 @@ class SimPublish(SimRoute):
             if not answer.done():
                 answer.set_result(None)
 
-        self._box.clock.call_later(self._box.timing.publish(), arrive)
+        self._way.when_it_arrives(arrive, self._way.timing.publish())
         await answer
 
     async def hang_up(self) -> None:

@@ -268,6 +268,14 @@ class World:
         """It can be heard again."""
         self._broker.letters(self._lane).heal()
 
+    def _do_stall(self, _: Mapping[str, Any]) -> None:
+        """Silence on the way of what the process publishes."""
+        self._broker.way(self._lane).fall_silent()
+
+    def _do_heal(self, _: Mapping[str, Any]) -> None:
+        """It can be heard again."""
+        self._broker.way(self._lane).heal()
+
     def _do_put_letters(self, order: Mapping[str, Any]) -> None:
         """Letters of the examiner's."""
         self._broker.letters(self._lane).waiting.extend(_stored(order))

@@ -111,3 +111,38 @@ class TestWrong:
         verdict = judged(begun().take("a").start("a").fail("a").call(call, "a"))
         assert "was not given back, though it had attempts left" in verdict.observed
         assert verdict.witness
+
+    def test_a_delay_beyond_the_second(self):
+        story = (
+            begun()
+            .take("a")
+            .start("a")
+            .fail("a")
+            .say(Kind.REQUEUE, "a", "2")
+            .say(Kind.SETTLED, "a")
+        )
+        verdict = judged(story)
+        assert verdict.observed == "a was given back with a delay of 2 s, and 1 s is allowed."
+        story = (
+            begun()
+            .take("a")
+            .start("a")
+            .fail("a")
+            .say(Kind.REQUEUE, "a", "1")
+            .say(Kind.SETTLED, "a")
+        )
+        assert judged(story).status is Status.PASS
+
+    def test_given_back_because_run_was_cancelled(self):
+        story = begun().take("a").start("a").fault("cancel").cancelled("a").requeue("a")
+        verdict = judged(story.raised("CancelledError"))
+        assert verdict.status is Status.FAIL
+        assert "which ended the handler of a, and the message was given back" in verdict.observed
+
+    def test_after_a_cancel_what_had_failed_by_itself_may_be_answered_and_what_never_began(self):
+        story = begun().publish("b").take("a", "b").start("a").fault("cancel").fail("a")
+        assert judged(story.requeue("a", "b").raised("CancelledError")).status is Status.PASS
+
+    def test_a_stop_gives_back_what_a_cancel_ends_afterwards(self):
+        story = begun().take("a").start("a").stop().fault("cancel").cancelled("a").requeue("a")
+        assert judged(story.raised("CancelledError")).status is not Status.FAIL

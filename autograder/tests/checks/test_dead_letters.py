@@ -8,6 +8,7 @@ from autograder.checks.dead_letter_queue import (
     healthy_messages_flow,
     no_message_is_lost,
     permanent_goes_straight_to_dlq,
+    shutdown_drains_in_flight,
 )
 from autograder.checks.letterbook import ERRORS
 from autograder.model import Kind, Status
@@ -109,6 +110,26 @@ class TestConfirmedFirst:
         verdict = self.judged(self.failed_once().ack("a").letter("a"))
         assert "its letter came afterwards" in verdict.observed
 
+    def test_given_back_after_its_letter(self):
+        verdict = self.judged(self.failed_once().letter("a").requeue("a"))
+        assert verdict.status is Status.FAIL
+        assert "was given back all the same" in verdict.observed
+        assert "acked once `publish` has returned" in verdict.slip
+
+    def test_in_hand_after_its_letter(self):
+        story = self.failed_once().letter("a")
+        assert "still in hand" in self.judged(story.expect(STOOD)).observed
+        held = STOOD.replace("held=0", "held=1")
+        assert self.judged(self.failed_once().letter("a").expect(held)).status is not Status.FAIL
+
+    def test_a_letter_and_no_ack_by_a_stop_a_kill_or_a_broken_connection(self):
+        for story in (
+            self.failed_once().letter("a").kill(),
+            self.failed_once().letter("a").stop().requeue("a").returned(),
+            self.failed_once().letter("a").call(Kind.ACK, "a", Kind.SETTLE_FAILED).expect(STOOD),
+        ):
+            assert self.judged(story).status is not Status.FAIL
+
 
 def test_the_checks_know_what_handlers_raise():
     assert ERRORS["error"] == {error.__name__ for error in work.ERRORS}
@@ -199,6 +220,17 @@ class TestStory:
         }
         assert "the time of the last" in self.judged(story.found("a", headers=same)).observed
 
+    def test_what_an_earlier_letter_told_may_be_forgotten(self):
+        same = GOOD | {
+            "dead-letter-attempts": "2",
+            "dead-letter-first-failed-at": GOOD["dead-letter-last-failed-at"],
+        }
+        for first in "letter", "letter_fails":
+            story = begun(3).take("a").start("a").fail("a", "transient")
+            getattr(story, first)("a").call(Kind.ACK, "a", Kind.SETTLE_FAILED).wait(0.1)
+            story.take("a").start("a").fail("a").letter("a").ack("a")
+            assert self.judged(story.found("a", headers=same)).status is Status.PASS
+
     def test_after_the_last_attempt_a_new_process_need_not_know(self):
         story = begun(1).take("a").start("a").fail("a").letter_fails("a").requeue("a").kill()
         story.begin("run max_attempts=1").take("a").letter("a").ack("a")
@@ -239,6 +271,38 @@ class TestHealthyMessagesFlow:
         assert self.judged(begun(2).take("a").start("a").fail("a").expect(held)).status is Status.INCONCLUSIVE  # fmt: skip
         story = begun(2).handle("b").take("a").start("a").fail("a").expect(STOOD)
         assert self.judged(story).status is Status.INCONCLUSIVE
+
+    def test_a_pause_with_the_message_in_hand_each_time(self):
+        verdict = self.judged(self.pausing(0.06, 0.1, 0.2))
+        assert verdict.status is Status.FAIL
+        assert "m1 failed and was given back 0.07 s later" in verdict.observed
+        assert "3 times, 0.07 s at least" in verdict.observed
+        assert "instead of asking for a delay" in verdict.slip
+
+    def test_a_machine_that_is_held_up_is_no_pause(self):
+        assert self.judged(self.pausing(0.0, 0.5, 0.5, 0.5)).status is Status.PASS
+        assert self.judged(self.pausing(0.5, 0.5)).status is Status.PASS
+
+    def test_a_pause_holds_up_nobody_where_nobody_waits_or_others_are_handled(self):
+        assert self.judged(self.pausing(0.1, 0.1, 0.1, waiting=False)).status is not Status.FAIL
+        story = Letters().publish("a", "b", "m1", "m2", "m3").begin("run max_attempts=2")
+        for name in "m1", "m2", "m3":
+            story.take(name, "a").start(name).fail(name).wait(0.1).start("a").requeue(name)
+            story.finish("a").ack("a")
+        assert self.judged(story.handle("b")).status is Status.PASS
+
+    def pausing(self, *pauses: float, waiting: bool = True) -> Letters:
+        names = [f"m{number}" for number, _ in enumerate(pauses, 1)]
+        story = Letters().publish(*names, *(["b"] if waiting else []))
+        story.begin("run max_attempts=2")
+        for name, pause_s in zip(names, pauses, strict=True):
+            story.take(name).start(name).fail(name).wait(pause_s).requeue(name)
+        return story.handle("b") if waiting else story
+
+    def test_a_replay_that_cannot_publish_is_no_failed_message(self):
+        story = Letters().put("a", "b").begin("replay limit=2").take_letter("a")
+        story.say(Kind.REPUBLISH, "a").say(Kind.PUBLISH_FAILED, "a", "republish")
+        assert self.judged(story.raised("PublishFailed")).status is Status.INCONCLUSIVE
 
     def test_a_consumer_that_ends(self):
         story = begun().take("a").start("a").fail("a", "cancelled").raised("CancelledError")
@@ -286,3 +350,20 @@ class TestLoss:
         assert verdict.status is Status.FAIL
         assert "b" in verdict.observed
         assert "acked before its message" in verdict.slip
+
+
+class TestStopWhileALetterFails:
+    def judged(self, tries: int):
+        story = begun(3).take("a").start("a").fail("a", "permanent").letter_fails("a").stop()
+        for _ in range(tries):
+            story.letter_fails("a")
+        return shutdown_drains_in_flight(story.requeue("a").returned().history())
+
+    def test_one_more_try_or_two_are_nobodys_fault(self):
+        assert self.judged(1).status is Status.PASS
+        assert self.judged(2).status is Status.PASS
+
+    def test_trying_on_and_on(self):
+        verdict = self.judged(3)
+        assert verdict.status is Status.FAIL
+        assert "The letter of a was tried 3 times after stop was set" in verdict.observed

@@ -63,6 +63,33 @@ class TestBounded:
         verdict = self.judged(begun(2).replay("a").returned())
         assert "returned with 1 of 2 messages published" in verdict.observed
 
+    def test_others_than_the_oldest(self):
+        verdict = self.judged(begun(2).replay("c", "b").returned())
+        assert verdict.status is Status.FAIL
+        assert verdict.observed.startswith("a was left among the dead letters")
+
+    def test_which_are_the_oldest_is_in_doubt_after_a_kill_or_a_letter_given_back(self):
+        story = begun(2).take_letter("a").kill().begin("replay limit=2").replay("b", "c").returned()
+        assert self.judged(story).status is Status.PASS
+        story = begun(2).take_letter("a").say(Kind.LETTER_BACK, "a").replay("b", "c").returned()
+        assert self.judged(story).status is Status.PASS
+
+    def test_an_exception_that_nothing_explains(self):
+        verdict = self.judged(
+            begun(9).replay("a", "b", "c").raised("StopAsyncIteration (a.py line 3)")
+        )
+        assert verdict.status is Status.FAIL
+        assert (
+            "raised StopAsyncIteration (a.py line 3), though nothing had failed" in verdict.observed
+        )
+
+    def test_an_exception_that_the_broker_explains(self):
+        story = begun(9).take_letter("a").say(Kind.REPUBLISH, "a")
+        story.say(Kind.PUBLISH_FAILED, "a", "republish").raised("PublishFailed: no")
+        assert self.judged(story).status is not Status.FAIL
+        story = begun(9).raised("ConnectionError: the stream does not answer")
+        assert self.judged(story).status is not Status.FAIL
+
     def test_no_end(self):
         stood = "stalled returned=1 seen=0 buffered=0 in_hand=0 busy=0 held=0"
         verdict = self.judged(begun(2).replay("a", "b").expect(stood))

@@ -112,6 +112,21 @@ class RunsWithLetters:
         assert [e.detail for e in history.of(Kind.FAULT)] == ["letters-down", "letters-up"]
         assert history.broker.dead_letters >= 1
 
+    async def test_silence_between_the_queue_and_what_publishes_to_it(self, exam: Exam):
+        letters = exam.messages(2)
+        async with exam.start(function="replay", limit=9, letters=letters, proxy=True) as run:
+            await run.hold(letters[1])
+            await run.until(republishing=2)
+            run.stall()
+            await run.release()
+            await run.until(publish_failed=1)
+            run.heal()
+            await run.until(returned=True)
+        [history] = exam.histories
+        assert [e.detail for e in history.of(Kind.FAULT)] == ["stall", "heal"]
+        assert [e.message for e in history.of(Kind.REPUBLISHED)] == [letters[0].id]
+        assert [e.message for e in history.of(Kind.LETTER_FOUND)] == [letters[1].id]
+
     async def test_what_does_not_fit_is_our_mistake(self, exam: Exam):
         async with exam.start(max_attempts=1) as run:
             with pytest.raises(GraderError, match="takes limit, not max_attempts"):

@@ -81,6 +81,16 @@ class InVirtualTime(LettersContract):
         stage.box.heal()
         assert await stage.found() == []
 
+    async def test_silence_between_a_publisher_and_the_queue(self, stage):
+        publish = await stage.route(lane=stage.lane)
+        stage.engine.way(stage.lane).fall_silent()
+        with pytest.raises(PublishFailed, match="it has said nothing for 1 s"):
+            await publish.publish(b"x", id="silent")
+        await (await stage.route()).publish(b"x", id="letter")  # that is another way
+        stage.engine.way(stage.lane).heal()
+        await publish.publish(b"x", id="after")
+        assert (await stage.engine.state(stage.lane)).waiting in {1, 2}
+
     async def test_what_was_said_into_the_silence_may_arrive(self, stage):
         route, arrived = await stage.route(), []
         for number in range(30):
