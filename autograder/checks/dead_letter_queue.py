@@ -10,11 +10,8 @@ from autograder.checks.dead_letters import (
 )
 from autograder.checks.letter_story import dead_letter_tells_its_story
 from autograder.checks.loss import no_message_is_lost
-from autograder.checks.replay import (
-    replay_is_bounded,
-    replay_keeps_the_message,
-    replay_publishes_first,
-)
+from autograder.checks.replay import replay_is_bounded, replay_publishes_first
+from autograder.checks.replayed import replay_keeps_the_message
 from autograder.checks.shutdown import shutdown_drains_in_flight, stop_means_no_new_work
 
 __all__ = [

@@ -76,6 +76,7 @@ class SimBroker:
         self.clock = clock
         self.timing = Timing(schedule)
         self._make = channel_of(schedule.manner)
+        self._requeues_letters_at_front = schedule.manner == "queue"
         self._channels: dict[str, Channel] = {}
         self._letters: dict[str, LetterBox] = {}
         self._ways: dict[str, Way] = {}  # of what a process publishes
@@ -92,7 +93,9 @@ class SimBroker:
         """A channel of its own, and its names."""
         lane = Lane("sim:", f"{label}-{next(self._numbers)}", "workers", lease_s)
         self._channels[lane.channel] = self._make(self.clock, self.timing)
-        self._letters[lane.channel] = LetterBox(self.clock, self.timing)
+        self._letters[lane.channel] = LetterBox(
+            self.clock, self.timing, requeues_at_front=self._requeues_letters_at_front
+        )
         self._ways[lane.channel] = Way(self.clock, self.timing)
         return lane
 

@@ -1,7 +1,8 @@
 """Dead letters in the simulation, and what publishes to the run's channel.
 
 The letters are a line of their own: what is not settled when its reader is gone goes back to the
-front. Each way can fall silent. What is published then is confirmed to nobody; whether it arrives when
+front. What is given back goes to the front as well where a broker does that, as RabbitMQ does, and else to
+the end. Each way can fall silent. What is published then is confirmed to nobody; whether it arrives when
 the silence ends is drawn, and what a dead process had published never does.
 """
 
@@ -59,8 +60,9 @@ class Way:
 class LetterBox(Way):
     """The letters of one run."""
 
-    def __init__(self, clock: Clock, timing: Timing) -> None:
+    def __init__(self, clock: Clock, timing: Timing, *, requeues_at_front: bool) -> None:
         super().__init__(clock, timing)
+        self._requeues_at_front = requeues_at_front
         self.waiting: deque[Stored] = deque()
         self.in_hand: dict[Stored, None] = {}
 
@@ -69,6 +71,13 @@ class LetterBox(Way):
         super().expire()
         self.waiting.extendleft(reversed(self.in_hand))
         self.in_hand.clear()
+
+    def take_back(self, stored: Stored) -> None:
+        """Where in the line it goes when its reader gives it back."""
+        if self._requeues_at_front:
+            self.waiting.appendleft(stored)
+        else:
+            self.waiting.append(stored)
 
     def all(self) -> list[Stored]:
         """Every letter, the oldest first."""
@@ -107,7 +116,7 @@ class SimRoute(Route):
         return Letter(posted, stored.deliveries, stored, self)
 
     async def settle(self, letter: Letter, how: Settlement) -> None:
-        """Out of the line, or to its end."""
+        """Out of the line, or back into it."""
         box, stored = self._box, letter.token
         assert isinstance(stored, Stored)  # noqa: S101 - from `next_letter`
         if stored not in box.in_hand:
@@ -116,7 +125,7 @@ class SimRoute(Route):
         def settled() -> None:
             box.in_hand.pop(stored, None)
             if how == "requeue":
-                box.waiting.append(stored)
+                box.take_back(stored)
 
         try:
             async with asyncio.timeout(CONFIRM_S):

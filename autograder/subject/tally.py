@@ -27,7 +27,7 @@ _EVENTS = {
     Kind.PUBLISH_FAILED: "publish_failed",
     Kind.LEASE_WAITS: "lease_waits", Kind.LEASE_REFUSED: "lease_refused",
 }  # fmt: skip
-_REPEATED = {Kind.TAKEN, Kind.STARTED, Kind.DEAD_LETTER, Kind.REPUBLISH}
+_REPEATED = {Kind.TAKEN, Kind.STARTED, Kind.DEAD_LETTER, Kind.LETTER_TAKEN, Kind.REPUBLISH}
 
 
 @dataclass

@@ -74,6 +74,16 @@ class TestBounded:
         story = begun(2).take_letter("a").say(Kind.LETTER_BACK, "a").replay("b", "c").returned()
         assert self.judged(story).status is Status.PASS
 
+    def test_given_back_and_taken_again_without_end(self):
+        story = begun(1).replay("a")
+        for _ in range(60):
+            story.take_letter("b").say(Kind.LETTER_BACK, "b")
+        verdict = self.judged(
+            story.expect("storm returned=1 seen=0 buffered=0 in_hand=0 busy=0 held=0")
+        )
+        assert verdict.status is Status.FAIL
+        assert "The letter of b was taken 60 times by one replay" in verdict.observed
+
     def test_an_exception_that_nothing_explains(self):
         verdict = self.judged(
             begun(9).replay("a", "b", "c").raised("StopAsyncIteration (a.py line 3)")
