@@ -18,7 +18,7 @@ from autograder.checks.dead_letter_queue import (
     shutdown_drains_in_flight,
     stop_means_no_new_work,
 )
-from autograder.exam import Exam, guarantees
+from autograder.exam import Exam, guarantees, simulated_only
 
 STORY = {
     "dead-letter-reason": "the database did not answer",
@@ -26,7 +26,9 @@ STORY = {
     "dead-letter-attempts": "5",
     "dead-letter-first-failed-at": "2026-11-27T08:00:00+00:00",
     "dead-letter-last-failed-at": "2026-11-27T08:04:00+00:00",
+    "dead-letter-host": "consumer-3",  # whoever wrote it had more to tell
 }
+OWN = {"trace": "4 %", "Tenant": "Лавка", "deadline": "2026-11-28"}
 
 
 @guarantees(
@@ -40,9 +42,10 @@ STORY = {
 async def test_everything_that_can_fail(exam: Exam) -> None:
     """Each way to fail, for a while, for good or for ever; bodies that nobody can read; good ones.
 
-    What heals does so at the last attempt. The good ones come when something has failed already.
+    What heals does so at the last attempt. The good ones come when something has failed already; two
+    of them are JSON of a kind that only the handler may turn down.
     """
-    attempts = exam.random.randint(2, 4)
+    attempts = exam.random.randint(3, 4)
     heals = [
         *exam.messages(2, keys=3, transient=attempts - 1),
         *exam.messages(1, error=attempts - 1),
@@ -56,15 +59,22 @@ async def test_everything_that_can_fail(exam: Exam) -> None:
         *exam.messages(1, transient=1, permanent=True),
         *exam.messages(1, keys=3, body=b"\xff\xfe\x00", headers={"trace": "7"}),
         *exam.messages(1, body=b'{"order": '),
+        *exam.messages(1, body=b'{"gift for": "\xff"}'),
     ]
     bad = [*heals, *never]
     exam.random.shuffle(bad)
-    good = exam.messages(8, keys=3)
+    good = [
+        *exam.messages(4, keys=3),
+        *exam.messages(1, body=b"[]"),
+        *exam.messages(1, body=b"0"),
+        *exam.messages(2, keys=3),
+    ]
     async with exam.start(max_attempts=attempts) as run:
         await run.publish(bad)
         await run.until(failed=1)
         await run.publish(good)
-        await run.until(finished=len(heals) + len(good), dead_lettered=len(never))
+        fine = len(heals) + len(good)
+        await run.until(finished=fine, dead_lettered=len(never), settled=fine + len(never))
 
 
 @guarantees(
@@ -93,22 +103,75 @@ async def test_a_new_version_goes_on_counting(exam: Exam) -> None:
     dead_letters_are_confirmed_first, attempts_are_exact, healthy_messages_flow, no_message_is_lost
 )
 async def test_the_dead_letters_do_not_answer(exam: Exam) -> None:
-    """Letters that nobody confirms, and a process that dies with them: the messages have to be there.
+    """A letter that nobody confirms, and a process that dies with it: the message has to be there.
 
-    When the letters are heard again, they are written, and nothing is handled once more for that.
+    When the letters are heard again, it is written, and nothing is handled once more for that.
     """
-    hopeless = exam.messages(1, permanent=True)
-    never = exam.messages(1, transient=99)
+    bad = exam.messages(1, transient=99)
     good = exam.messages(5)
     async with exam.start(max_attempts=1, proxy=True) as run:
         await run.letters_down()
-        await run.publish([*hopeless, *never])
-        await run.until(publish_failed=2)
+        await run.publish(bad)
+        await run.until(publish_failed=1)
         await run.kill()
         await run.letters_up()
         await run.publish(good)
         await run.restart()
-        await run.until(dead_lettered=2, finished=len(good))
+        await run.until(dead_lettered=1, finished=len(good))
+
+
+@guarantees(dead_letters_are_confirmed_first, healthy_messages_flow, no_message_is_lost)
+async def test_the_dead_letters_answer_again(exam: Exam) -> None:
+    """One letter that failed is the end of nothing: neither of the consumer nor of the message."""
+    bad, good = exam.messages(1, permanent=True), exam.messages(3)
+    async with exam.start(max_attempts=1, proxy=True) as run:
+        await run.letters_down()
+        await run.publish([*bad, *good])
+        await run.until(publish_failed=1)
+        await run.letters_up()
+        await run.until(dead_lettered=1, settled=len(bad) + len(good))
+
+
+@guarantees(dead_letters_are_confirmed_first, attempts_are_exact, no_message_is_lost)
+@simulated_only("a letter takes a second to fail")
+async def test_the_dead_letters_do_not_answer_for_long(exam: Exam) -> None:
+    """However often a letter fails: a consumer that loses its patience with it loses the message."""
+    bad = [*exam.messages(1, permanent=True), *exam.messages(1, transient=99)]
+    good = exam.messages(5)
+    async with exam.start(max_attempts=2, proxy=True) as run:
+        await run.letters_down()
+        await run.publish([*bad, *good])
+        await run.until(publish_failed=exam.random.randint(5, 12))
+        await run.letters_up()
+        await run.until(dead_lettered=2, settled=len(bad) + len(good))
+
+
+@guarantees(shutdown_drains_in_flight, dead_letters_are_confirmed_first, no_message_is_lost)
+async def test_stop_while_the_dead_letters_do_not_answer(exam: Exam) -> None:
+    """Whoever tries a letter until it is confirmed does not come to an end."""
+    async with exam.start(max_attempts=2, proxy=True) as run:
+        await run.letters_down()
+        await run.publish(exam.messages(1, permanent=True))
+        await run.until(publish_failed=1)
+        await run.stop()
+        await run.until(returned=True, within_s=10)
+
+
+@guarantees(
+    dead_letters_are_confirmed_first, healthy_messages_flow, attempts_are_exact, no_message_is_lost
+)
+async def test_the_connection_breaks(exam: Exam) -> None:
+    """Work is done, and its settlement fails: the end of this delivery, and of nothing else."""
+    first, good = exam.messages(1), exam.messages(3)
+    bad = [*exam.messages(1, transient=1), *exam.messages(1, permanent=True)]
+    async with exam.start(max_attempts=9, proxy=True) as run:
+        await run.hold(first)
+        await run.publish([*first, *bad, *good])
+        await run.until(started=1)
+        await run.cut()
+        await run.until(reconnected=1)
+        await run.release()
+        await run.until(settled=len(first) + len(bad) + len(good), dead_lettered=1)
 
 
 @guarantees(
@@ -129,6 +192,26 @@ async def test_stop_with_work_in_hand(exam: Exam) -> None:
         await run.stop()
         await run.publish(exam.messages(4))
         await run.release()
+        await run.until(returned=True)
+
+
+@guarantees(stop_means_no_new_work, shutdown_drains_in_flight)
+async def test_stop_before_the_start(exam: Exam) -> None:
+    """`stop` is set when `run` is called: it takes nothing and returns."""
+    async with exam.start(max_attempts=2, stop_first=True) as run:
+        await run.publish(exam.messages(5))
+        await run.until(returned=True)
+
+
+@guarantees(shutdown_drains_in_flight)
+@simulated_only("no broker's stream ends by itself")
+async def test_the_source_ends_by_itself(exam: Exam) -> None:
+    """Nobody has set `stop`, and there will be nothing to take any more."""
+    orders = [*exam.messages(2), *exam.messages(1, permanent=True)]
+    async with exam.start(max_attempts=2) as run:
+        await run.publish(orders)
+        await run.until(settled=len(orders))
+        await run.end_source()
         await run.until(returned=True)
 
 
@@ -156,13 +239,22 @@ async def test_cancelling_run(exam: Exam) -> None:
 @guarantees(replay_is_bounded, replay_publishes_first, replay_keeps_the_message, no_message_is_lost)
 async def test_replaying_a_part(exam: Exam) -> None:
     """Fewer than there are: the oldest, whole, without their story."""
-    limit = exam.random.randint(2, 4)
-    letters = [
-        *exam.messages(3, keys=3, headers=STORY | {"trace": "4 %", "Tenant": "Лавка"}),
+    limit = exam.random.randint(3, 5)
+    oldest = [
+        *exam.messages(2, keys=3, headers=STORY | OWN),
         *exam.messages(1, body=b"\xff\xfe\x00", headers=STORY),
-        *exam.messages(3, headers=STORY),
     ]
+    exam.random.shuffle(oldest)
+    letters = [*oldest, *exam.messages(4, headers=STORY)]
     async with exam.start(function="replay", limit=limit, letters=letters) as run:
+        await run.until(returned=True)
+
+
+@guarantees(replay_is_bounded)
+async def test_replaying_none(exam: Exam) -> None:
+    """A limit of 0 is one that is looked at before a letter is taken."""
+    letters = exam.messages(2, headers=STORY)
+    async with exam.start(function="replay", limit=0, letters=letters) as run:
         await run.until(returned=True)
 
 
@@ -175,6 +267,20 @@ async def test_letters_come_back_during_the_replay(exam: Exam) -> None:
         await run.until(republishing=4)
         await run.put_letters(letters[:2])
         await run.release()
+        await run.until(returned=True)
+
+
+@guarantees(replay_publishes_first, no_message_is_lost)
+async def test_the_queue_does_not_answer(exam: Exam) -> None:
+    """A message that nobody confirms: its letter stays, whatever becomes of the others."""
+    letters = exam.messages(4, headers=STORY)
+    async with exam.start(function="replay", limit=9, letters=letters, proxy=True) as run:
+        await run.hold(letters[1])
+        await run.until(republishing=2)
+        run.stall()
+        await run.release()
+        await run.until(publish_failed=1)
+        run.heal()
         await run.until(returned=True)
 
 
