@@ -161,8 +161,8 @@ class NatsEngine:
         """Ask as the consumer does, and acknowledge."""
         found: list[Outgoing] = []
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{lane.channel}.{lane.consumer}"
-        async with self.ours():
-            while True:
+        while True:
+            async with self.ours():  # its time limit is for an answer: there may be thousands
                 self._not_lost()
                 # an inbox of its own: a message comes under the subject it was published to
                 asking = b'{"batch":1,"no_wait":true}'

@@ -90,16 +90,20 @@ class RabbitEngine:
         return Lane(self._url, name, f"{name}-worker", lease_s)
 
     async def read(self, lane: Lane) -> list[Outgoing]:
-        """One `basic.get` after the other; a delayed message is waited for."""
+        """One `basic.get` after the other; a delayed message is waited for.
+
+        A submission may have written thousands: what the server has a time limit for is each answer.
+        """
         found: list[Outgoing] = []
-        async with self.ours():
-            more = True
-            while more:  # what a dead reader had in hand is ready again an instant after its end
-                await asyncio.sleep(_ON_ITS_WAY_S)
-                more = bool(await self._delayed(lane))
-                while (await self._depth(lane.channel))[0]:
+        more = True
+        while more:  # what a dead reader had in hand is ready again an instant after its end
+            await asyncio.sleep(_ON_ITS_WAY_S)
+            async with self.ours():
+                delayed, (ready, _) = await self._delayed(lane), await self._depth(lane.channel)
+            for _ in range(ready):  # nobody else reads here
+                async with self.ours():
                     found.append(_outgoing(*await self._get(lane.channel)))
-                    more = True
+            more = bool(delayed or ready)
         return found
 
     async def publish(self, lane: Lane, messages: Sequence[Outgoing]) -> list[str]:
