@@ -81,6 +81,7 @@ class Kind(StrEnum):
     SOURCE_CLOSED = "source closed"  # it returned: the broker has the unread messages again
 
     # the connection of a process that owns it
+    CONNECTING = "connecting"  # connect() was called, and waits at a gate
     CONNECTED = "connected"  # connect() returned
     DISCONNECTING = "disconnecting"  # close() was called
     DISCONNECTED = "disconnected"  # it returned: settlements are durable, the rest is given back

@@ -87,12 +87,11 @@ def last_of_handlers(history: History, life: Life, place: int, number: int) -> l
 
 
 def hanging(history: History, life: Life, signal: int) -> Mapping[int, int]:
-    """Delivery -> where it was begun, for handlers at work at the signal that did not end by themselves."""
+    """Delivery -> where it was begun, for handlers at work at the signal that did not end in time."""
     events = history.events
     by_itself = {
         events[place].delivery
-        for kind in (Kind.FINISHED, Kind.FAILED)
-        for place in history.places[kind]
+        for place in before(history.where(Kind.FINISHED, Kind.FAILED), life.expired)
     }
     begun = open_at(history, signal, Kind.STARTED, ENDS)
     return {delivery: place for delivery, place in begun.items() if delivery not in by_itself}

@@ -21,6 +21,7 @@ _RARE = (
     Kind.STOP_IN_FORCE,
     Kind.RUN_RETURNED,
     Kind.RUN_RAISED,
+    Kind.CONNECTING,
     Kind.CONNECTED,
     Kind.DISCONNECTING,
     Kind.DISCONNECTED,
@@ -32,6 +33,7 @@ _FIELDS = {
     Kind.STOP_IN_FORCE: "stop_in_force",
     Kind.RUN_RETURNED: "returned",
     Kind.RUN_RAISED: "raised",
+    Kind.CONNECTING: "connecting",
     Kind.CONNECTED: "connected",
     Kind.DISCONNECTING: "disconnecting",
     Kind.DISCONNECTED: "disconnected",
@@ -62,6 +64,7 @@ class Life:
     killed: int = NEVER  # by the examiner, at the end of a run, or by work that kills its process
     returned: int = NEVER  # or left by `sys.exit`, its connection closed
     raised: int = NEVER
+    connecting: int = NEVER  # held at a gate of the examiner's
     connected: int = NEVER  # by a function that owns its connection
     disconnecting: int = NEVER
     disconnected: int = NEVER
@@ -82,9 +85,10 @@ class Life:
         return min(self.returned, self.raised, self.exited, self.killed)
 
     @property
-    def has_status(self) -> bool:
-        """Whether it ended with a status: no signal killed it."""
-        return self.end.startswith("status")
+    def left_in_order(self) -> bool:
+        """Whether it left nothing open, and no signal killed it: it closed, or never was connected."""
+        closed = self.disconnected < self.exited or self.connecting < self.exited < self.connected
+        return closed and self.end.startswith("status")
 
     def note(self, field: str, place: int) -> None:
         """Remember the first place where something happened."""
@@ -129,7 +133,7 @@ def read_lives(history: History) -> Lives:
         if event.kind is Kind.EXITED and event.detail.startswith(_KILLED):
             life.note("killed", place)
     for life in lives.values():
-        if life.disconnected < life.exited < min(life.returned, life.raised) and life.has_status:
+        if life.exited < min(life.returned, life.raised) and life.left_in_order:
             life.returned = life.exited  # `sys.exit(0)` at the end of main is its `return 0`
         life.expired = _expired(history, life)
     return lives

@@ -39,6 +39,8 @@ from autograder.checks.settlement import LONGEST_DELAY_S
 from autograder.checks.twice import done_twice
 from autograder.model import History, Kind, Verdict, Wait, failed, inconclusive, passed
 
+_NOT_LISTENING = "Are the handlers for both signals installed before connect() is called?"
+
 
 @guarantee
 def stop_means_no_new_work(history: History) -> Verdict:
@@ -213,7 +215,9 @@ def _ended_badly(history: History, life: Life, told: int) -> Verdict | None:
             f"run() raised {first_line(event.detail, 'an exception')} at {event.at:.3f} s, "
             f"after stop was set at {moment(history, told)}; it should have returned.",
             witness(history, [*last_of(history, life, life.raised), told, life.raised]),
-            "Does a cancelled or failed task's exception come out of the last await in run()?",
+            _NOT_LISTENING
+            if _was_connecting(life)
+            else "Does a cancelled or failed task's exception come out of the last await in run()?",
         )
     if life.exited == NEVER:
         return None
@@ -222,9 +226,7 @@ def _ended_badly(history: History, life: Life, told: int) -> Verdict | None:
         return failed(
             f"The process died by {event.detail} at {event.at:.3f} s instead of returning from run().",
             witness(history, [*last_of(history, life, life.exited), told, life.exited]),
-            "Is there a handler for this signal, and is it in force before the first message is taken?"
-            if life.signals and life.connected < NEVER
-            else "Does your code change what SIGTERM does, or send signals?",
+            _slip_of_death(life),
         )
     if life.exited < life.returned:
         return failed(
@@ -233,6 +235,19 @@ def _ended_badly(history: History, life: Life, told: int) -> Verdict | None:
             "Does something end the process: sys.exit, os._exit?",
         )
     return None
+
+
+def _slip_of_death(life: Life) -> str:
+    if _was_connecting(life):
+        return _NOT_LISTENING
+    if life.signals and life.connected < NEVER:
+        return "Is there a handler for this signal, and is it in force before the first message is taken?"
+    return "Does your code change what SIGTERM does, or send signals?"
+
+
+def _was_connecting(life: Life) -> bool:
+    """Whether connect() had been called when the signal came, and had not returned."""
+    return life.connecting < life.terminated < life.connected
 
 
 def _stands(history: History, life: Life, told: int) -> Verdict | None:

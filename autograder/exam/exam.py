@@ -95,6 +95,7 @@ class Exam:
         prefetch: int = 256,
         proxy: bool = False,
         stop_first: bool = False,
+        hold_connect: bool = False,
         bears: Sequence[str] = (),
         letters: Sequence[Order] = (),
         **options: Any,
@@ -103,6 +104,7 @@ class Exam:
 
         `options` are what the function is given beside the host's own: `workers`, say. With
         `proxy`, its network can be faulted. `stop_first`: the stop event is set before the call.
+        `hold_connect`: connect() waits until `run.let_connect()`.
         `bears`: what may go wrong by itself in the simulation, `duplicates` and `cuts`.
         `letters` lie among the dead letters before it.
         Raises `GraderError` for an option the function does not have, or lacks.
@@ -113,6 +115,7 @@ class Exam:
             prefetch,
             proxy,
             stop_first,
+            hold_connect,
             bears=bears,
             letters=tuple(letters),
         )

@@ -56,6 +56,7 @@ class Setup:
     prefetch: int = 256
     proxy: bool = False
     stop_first: bool = False
+    hold_connect: bool = False
     bears: Sequence[str] = ()
     letters: tuple[Order, ...] = ()
 
@@ -108,7 +109,7 @@ class Run:
         self._lane: Lane | None = None
         self._letters: Lane | None = None
         self._subject: Subject | None = None
-        self._gates: list[dict[str, Any]] = []
+        self._gates: list[dict[str, Any]] = [{"do": "hold connect"}] * setup.hold_connect
         self._paused = False
         self._stores = exam.stores.open(setup.call) if exam.engine.name != "sim" else None
         self._effects: Counter[Effect] = Counter()
@@ -478,6 +479,11 @@ class Run:
         """Open the gate for these orders, this key, or all; those that wait go on."""
         self.recorder.note(Kind.RELEASED, match_text(match, key))
         await self._gate("release", match, key, at)
+
+    async def let_connect(self) -> None:
+        """Let `connect()` go on, and that of every process to come: see `hold_connect` of the start."""
+        self._gates.append({"do": "release connect"})
+        await self._order("release connect")
 
     async def _gate(self, do: str, match: Match, key: str | None, at: str) -> None:
         if at not in POINTS:

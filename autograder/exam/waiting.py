@@ -9,8 +9,8 @@ nothing moved.
 Conditions, all of which must hold: `taken`, `started`, `finished`, `settled`, `given_up`,
 `dead_lettered`, `republishing`, `republished` (at least so many distinct messages), `failed`, `requeued`,
 `cancelled`, `publish_failed`, `lease_waits`, `lease_refused` (at least so many events), `running`
-(exactly so many handlers now), `reconnected` (times since the last cut), `returned`, `exited`,
-`at_break` (true).
+(exactly so many handlers now), `reconnected` (times since the last cut), `connecting` (at its gate),
+`returned`, `exited`, `at_break` (true).
 """
 
 from __future__ import annotations
@@ -144,7 +144,9 @@ async def _why_not(
         return Wait.LATE if now - since > timeout_s else None
     if _is_silent(run, patience):
         return Wait.BLOCKED
-    if not life.called:  # it loads, or it connects: the adapter's time, and the broker's
+    if (
+        not life.called or "connecting" in conditions
+    ):  # it loads: the machine's time, and the broker's
         return Wait.LATE if now - since > timeout_s else None
     idle = beat.busy == beat.held and not beat.settling
     if "exited" in conditions and life.told and "returned" not in conditions:

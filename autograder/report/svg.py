@@ -354,6 +354,7 @@ _SHAPES: dict[Kind, tuple[str, Callable[[float], str]]] = {
     Kind.STOP_IN_FORCE: ("exam full", lambda r: _square(r * 0.9)),
     Kind.SOURCE_STOPPED: ("", lambda r: _square(r * 0.9)),
     Kind.SOURCE_CLOSED: ("full", lambda r: _square(r * 0.9)),
+    Kind.CONNECTING: ("", lambda r: _square(r * 0.9)),
     Kind.CONNECTED: ("", lambda r: _square(r * 0.9)),
     Kind.DISCONNECTING: ("", lambda r: _square(r * 0.9)),
     Kind.DISCONNECTED: ("full", lambda r: _square(r * 0.9)),

@@ -53,6 +53,7 @@ _EVENTS = {
     Kind.STOP_IN_FORCE: "stop counts now",
     Kind.SOURCE_STOPPED: "source stopped",
     Kind.SOURCE_CLOSED: "source closed",
+    Kind.CONNECTING: "connect() called",
     Kind.CONNECTED: "connected",
     Kind.DISCONNECTING: "close() called",
     Kind.DISCONNECTED: "connection closed",

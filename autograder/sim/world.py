@@ -432,7 +432,7 @@ class World:
         if not dead_end and still_s <= min(STILL_S, timeout_s):
             return None
         late = Wait.LATE if dead_end or still_s > timeout_s else None
-        if self._paused or life.at_break or not life.called:
+        if self._paused or life.at_break or not life.called or "connecting" in conditions:
             return late
         return self._standstill(conditions) or late
 

@@ -46,6 +46,7 @@ from autograder.subject.module import (  # fmt: skip
     summary,
 )
 from autograder.subject.recorded import (  # fmt: skip
+    TURNS_OF_GRACE,
     Book,
     RecordedConnection,
     RecordedMessage,
@@ -127,6 +128,8 @@ class Host:
         self._call = Call(**job["call"])
         self._book = Book()
         self._gates = {point: Gates() for point in POINTS}
+        self._may_connect = asyncio.Event()  # the gate of `connect()`
+        self._may_connect.set()
         self._worker = Worker(reporter)
         self._stop = StopEvent(reporter)
         self._pending = bytearray()
@@ -260,6 +263,11 @@ class Host:
         if self._connecting:
             raise RuntimeError("connect() was called before: a process has one connection")
         self._connecting = True
+        if not self._may_connect.is_set():
+            for _ in range(TURNS_OF_GRACE):  # whoever listens for signals in a task has begun to
+                await asyncio.sleep(0)
+            self._reporter.event(Kind.CONNECTING)
+            await self._may_connect.wait()
         try:
             self._source = await self._new_source()
         except OSError as error:  # ours to answer for: the module has done nothing yet
@@ -387,6 +395,10 @@ class Host:
         match order["do"]:
             case "hold" | "release" as do:
                 self._gates[order["at"]].rule(order["match"], hold=do == "hold")
+            case "hold connect":
+                self._may_connect.clear()
+            case "release connect":
+                self._may_connect.set()
             case "break":
                 self._reporter.break_at(Kind(order["kind"]), order["count"])
             case "lose_commits":

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from autograder.model import Kind
 
-FLAGS = ("returned", "exited", "at_break")
+FLAGS = ("connecting", "returned", "exited", "at_break")
 """Conditions that are true or not; all others are counts."""
 
 _SETTLING = {Kind.ACK, Kind.REQUEUE, Kind.GIVE_UP}
@@ -37,7 +37,8 @@ class Life:
     number: int
     first_delivery: int  # added to the process's own numbers
     called: bool = False  # the student's function was
-    connected: bool = False  # by the student's own call
+    connecting: bool = False  # the student's own call of connect() waits at a gate
+    connected: bool = False  # and came back
     stopped: bool = False  # it was told to stop, and the turns of grace are over
     returned: bool = False  # the student's function came back or raised
     at_break: bool = False
@@ -130,6 +131,8 @@ class Tally:
     def value(self, name: str) -> int:
         """A condition's value: a counter, or 1 for a flag that is up."""
         match name:
+            case "connecting":
+                return int(self.life.connecting)
             case "returned":
                 return int(self.life.returned or self.life.gone)
             case "exited":
@@ -155,6 +158,8 @@ def _mark(life: Life, kind: Kind) -> None:
         life.returned = True
     elif kind is Kind.RUN_STARTED:
         life.called = True
+    elif kind is Kind.CONNECTING:
+        life.connecting = True
     elif kind is Kind.CONNECTED:
         life.connected = True
     elif kind is Kind.STOP_IN_FORCE:

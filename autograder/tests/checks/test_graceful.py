@@ -185,6 +185,14 @@ class TestDeadlineIsKept:
         story = at_work().told().wait(5).finish("a").ack("a").end()
         assert verdict(deadline_is_kept, story).status is Status.INCONCLUSIVE
 
+    def test_whose_handlers_end_by_themselves_is_late_all_the_same(self):
+        story = at_work(1).told().wait(8).finish("a").ack("a").end()
+        assert failed_and_said(deadline_is_kept, story, "ended 8.")
+
+    def test_a_handler_that_ends_just_in_time(self):
+        story = at_work(1).told().wait(0.95).finish("a").ack("a").end()
+        assert verdict(deadline_is_kept, story).status is Status.INCONCLUSIVE
+
     def test_a_second_signal_is_another_matter(self):
         story = at_work().told().wait(1).told().cancelled("a").end(status=1)
         assert verdict(deadline_is_kept, story).status is Status.INCONCLUSIVE
@@ -366,6 +374,25 @@ class TestShutdownDrainsInFlight:
         assert verdict(shutdown_drains_in_flight, story).status is Status.PASS
         begun = at_work().take("b").start("b").told().finish("a", "b").ack("a").end()
         assert verdict(shutdown_drains_in_flight, begun).status is Status.FAIL
+
+    @pytest.mark.parametrize("end", ["signal SIGTERM", "raises"])
+    def test_who_does_not_listen_while_it_connects(self, end):
+        story = Process(2).publish("a")
+        story.process += 1
+        story.say(Kind.SPAWNED).say(Kind.RUN_STARTED, detail="main workers=2 deadline_s=9")
+        story.say(Kind.CONNECTING).told()
+        if end == "raises":
+            story.say(Kind.RUN_RAISED, detail="CancelledError").exit("status 1")
+        else:
+            story.exit(end)
+        assert failed_and_said(shutdown_drains_in_flight, story, "before connect() is called")
+
+    def test_to_exit_before_there_is_a_connection_is_to_return(self):
+        story = Process(2).publish("a")
+        story.process += 1
+        story.say(Kind.SPAWNED).say(Kind.RUN_STARTED, detail="main workers=2 deadline_s=9")
+        story.say(Kind.CONNECTING).told().exit("status 0")
+        assert verdict(shutdown_drains_in_flight, story).status is Status.PASS
 
     def test_to_exit_with_the_connection_closed_is_to_return(self):
         story = at_work().told().finish("a").ack("a")

@@ -95,6 +95,25 @@ PROGRAMS = (
 )  # fmt: skip
 
 
+IN_A_TASK = (
+    "loop.create_task(asyncio.sleep(0)).add_done_callback("
+    "lambda _: loop.add_signal_handler(15, told.set))"
+)
+"""The handler is there some turns after connect() was called."""
+
+
+async def told_at_the_gate(exam) -> list[Kind]:
+    """Tell a process to end while its connect() is held, let it connect: what happened, in order."""
+    async with exam.start(workers=1, deadline_s=5, hold_connect=True) as run:
+        await run.publish(exam.messages(1))
+        await run.until(connecting=True)
+        await run.terminate()
+        await run.let_connect()
+        await run.until(exited=True, timeout_s=5)
+    kinds = Kind.CONNECTING, Kind.FAULT, Kind.CONNECTED, Kind.RUN_RETURNED
+    return [event.kind for event in exam.histories[-1].events if event.kind in kinds]
+
+
 async def end_of(exam, tells: tuple[str, ...]) -> str:
     """Have one message worked on, then send the signals: how the process ends."""
     async with exam.start(workers=1, deadline_s=5) as run:

@@ -6,7 +6,15 @@ import pytest
 
 from autograder.exam import ScenarioOver
 from autograder.model import Kind
-from autograder.tests.exam.mains import BY_LOOP, MAIN, PROGRAMS, Program, end_of
+from autograder.tests.exam.mains import (
+    BY_LOOP,
+    IN_A_TASK,
+    MAIN,
+    PROGRAMS,
+    Program,
+    end_of,
+    told_at_the_gate,
+)
 
 from .conftest import MakeExam
 
@@ -78,3 +86,11 @@ async def test_who_ends_unasked_is_broken(make_exam: MakeExam):
     exam = make_exam(program.source, MAIN)
     assert await end_of(exam, ()) == "status 3"
     assert "ended by itself (status 3)" in exam.histories[0].of(Kind.BROKEN)[0].detail
+
+
+@pytest.mark.parametrize("install", [BY_LOOP, IN_A_TASK])
+async def test_a_signal_meets_a_process_that_connects(make_exam: MakeExam, install: str):
+    exam = make_exam(Program("it connects", (), "", install).source, MAIN)
+    assert await told_at_the_gate(exam) == [
+        Kind.CONNECTING, Kind.FAULT, Kind.CONNECTED, Kind.RUN_RETURNED,
+    ]  # fmt: skip

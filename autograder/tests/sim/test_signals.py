@@ -17,7 +17,15 @@ from autograder.sim import Clock, SimLoop
 from autograder.sim.schedule import Schedule
 from autograder.sim.signals import Signals
 from autograder.sim.walls import Walls
-from autograder.tests.exam.mains import BY_LOOP, MAIN, PROGRAMS, Program, end_of
+from autograder.tests.exam.mains import (
+    BY_LOOP,
+    IN_A_TASK,
+    MAIN,
+    PROGRAMS,
+    Program,
+    end_of,
+    told_at_the_gate,
+)
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +82,14 @@ async def test_the_end_of_a_process_is_not_the_end_of_its_world(make):
         await run.restart()
         await run.until(settled=2)
     assert len(exam.histories[0].of(Kind.SPAWNED)) == 2
+
+
+@pytest.mark.parametrize("install", [BY_LOOP, IN_A_TASK])
+async def test_a_signal_meets_a_process_that_connects(make, install):
+    exam = make(Program("it connects", (), "", install).source)
+    assert await told_at_the_gate(exam) == [
+        Kind.CONNECTING, Kind.FAULT, Kind.CONNECTED, Kind.RUN_RETURNED,
+    ]  # fmt: skip
 
 
 async def test_deadlines_are_virtual(make):

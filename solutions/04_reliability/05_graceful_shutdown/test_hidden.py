@@ -39,30 +39,39 @@ FAR_S = 60  # a deadline that no scenario here lives to see
     no_message_is_lost,
 )
 async def test_two_rollouts_under_load(exam: Exam) -> None:
-    """SIGTERM to the first process, Ctrl-C to the second, both in the middle of work.
+    """SIGTERM to a process whose workers are all busy, Ctrl-C to one where a single worker is.
 
-    Handlers run, more is buffered, more arrives after the signal. One of those at work goes on for a
-    while after the gate has opened, so that whoever closes first, or cancels, is seen. The third
-    process finishes what is left: whatever it gets twice, a process before it had not settled.
+    In the first, more is buffered than in hand. In the second, the others wait for a message: whoever
+    ends when one of them is home tears off the busy one. More arrives after each signal, and tempts
+    those who wait. Work goes on for a while after the gate has opened, so that whoever closes first, or
+    cancels, is seen. The third process finishes what is left: whatever it gets twice, a process before
+    it had not settled.
     """
     workers = exam.random.randint(2, 4)
     orders = exam.messages(12, keys=5)
+    slow, late = exam.messages(workers, keys=3, sleep_s=0.1), exam.messages(4, keys=3)
+    lonely, latest = exam.messages(1, sleep_s=0.1), exam.messages(4, keys=3)
     async with exam.start(workers=workers, deadline_s=FAR_S) as run:
-        for tell in run.terminate, run.interrupt:
-            slow = exam.messages(workers, keys=3, sleep_s=0.1)
-            late = exam.messages(4, keys=3)
-            await run.hold()
-            await run.publish([*slow, *orders])
-            orders += late
-            await run.until(running=workers)
-            await tell()
-            await run.publish(late)
-            await run.release()
-            await run.until(exited=True)
-            await run.ask_broker()
-            await run.restart()
-            orders = []
-        await run.until(settled=12 + 2 * (workers + 4))
+        await run.hold()
+        await run.publish([*slow, *orders])
+        await run.until(running=workers)
+        await run.terminate()
+        await run.publish(late)
+        await run.release()
+        await run.until(exited=True)
+        await run.ask_broker()
+        await run.restart()
+        await run.until(settled=workers + 16)
+        await run.hold(lonely)
+        await run.publish(lonely)
+        await run.until(running=1)
+        await run.interrupt()
+        await run.publish(latest)
+        await run.release()
+        await run.until(exited=True)
+        await run.ask_broker()
+        await run.restart()
+        await run.until(settled=workers + 21)
 
 
 @guarantees(
@@ -89,6 +98,17 @@ async def test_a_quiet_night(exam: Exam) -> None:
         await run.until(exited=True)
 
 
+@guarantees(shutdown_drains_in_flight)
+async def test_told_while_it_connects(exam: Exam) -> None:
+    """The broker takes its time, and the signal comes first: to whoever listens for it by then."""
+    tell = exam.random.choice(["terminate", "interrupt"])
+    async with exam.start(workers=2, deadline_s=FAR_S, hold_connect=True) as run:
+        await run.until(connecting=True)
+        await getattr(run, tell)()
+        await run.let_connect()
+        await run.until(exited=True)
+
+
 @guarantees(
     deadline_is_kept,
     exit_code_tells,
@@ -101,11 +121,15 @@ async def test_a_quiet_night(exam: Exam) -> None:
 async def test_handlers_that_hang(exam: Exam) -> None:
     """All handlers hang, and there are many: a deadline for each of them adds up to several.
 
-    The next process gets their messages, and those that the dead one had only buffered.
+    The process is a part of a second old when the signal comes, and has the whole second from then on.
+    The next one gets their messages, and those that the dead one had only buffered.
     """
     workers = exam.random.randint(6, 8)
+    early = exam.messages(1, sleep_s=0.3)
     orders = exam.messages(workers + 4, keys=5)
     async with exam.start(workers=workers, deadline_s=1) as run:
+        await run.publish(early)
+        await run.until(settled=1)
         await run.hold()
         await run.publish(orders)
         await run.until(running=workers)
@@ -114,7 +138,20 @@ async def test_handlers_that_hang(exam: Exam) -> None:
         await run.ask_broker()
         await run.restart()
         await run.release()
-        await run.until(settled=len(orders))
+        await run.until(settled=len(orders) + 1)
+
+
+@guarantees(deadline_is_kept, exit_code_tells, connection_closed_cleanly, no_message_is_lost)
+async def test_handlers_that_end_one_after_the_other(exam: Exam) -> None:
+    """Each ends within a deadline of the one before: whoever waits anew for each waits for all."""
+    orders = [order for step in range(7) for order in exam.messages(1, sleep_s=0.3 + 0.75 * step)]
+    async with exam.start(workers=len(orders), deadline_s=1) as run:
+        await run.hold()
+        await run.publish(orders)
+        await run.until(running=len(orders))
+        await run.terminate()
+        await run.release()
+        await run.until(exited=True)
 
 
 @guarantees(
@@ -125,18 +162,23 @@ async def test_handlers_that_hang(exam: Exam) -> None:
     no_message_is_lost,
 )
 async def test_somebody_loses_patience(exam: Exam) -> None:
-    """A handler hangs, the deadline is far, and a second signal comes: of the same kind, or the other."""
+    """A handler hangs, the deadline is far, and a second signal comes: the other one, or the same.
+
+    For a counter of each kind, and for programs that know only one of them as the second. The next
+    process has the messages of the one before in hand when it is told.
+    """
     workers = exam.random.randint(1, 3)
     orders = exam.messages(workers + 3)
-    first, second = exam.random.choices(["terminate", "interrupt"], k=2)
+    tells = exam.random.sample(["terminate", "interrupt"], k=2)
     async with exam.start(workers=workers, deadline_s=FAR_S) as run:
         await run.hold()
         await run.publish(orders)
-        await run.until(running=workers)
-        await getattr(run, first)()
-        await getattr(run, second)()
-        await run.until(exited=True)
-        await run.restart()
+        for first, second in tells, tells[:1] * 2:
+            await run.until(running=workers)
+            await getattr(run, first)()
+            await getattr(run, second)()
+            await run.until(exited=True)
+            await run.restart()
         await run.release()
         await run.until(settled=len(orders))
 
