@@ -8,9 +8,9 @@ nothing moved.
 
 Conditions, all of which must hold: `taken`, `started`, `finished`, `settled`, `given_up`,
 `dead_lettered`, `republishing`, `republished` (at least so many distinct messages), `failed`, `requeued`,
-`cancelled`, `publish_failed`, `lease_waits`, `lease_refused` (at least so many events), `running`
-(exactly so many handlers now), `reconnected` (times since the last cut), `connecting` (at its gate),
-`returned`, `exited`, `at_break` (true).
+`cancelled`, `publish_failed`, `lease_waits`, `lease_refused`, `lease_taken` (at least so many events),
+`running` (exactly so many handlers now), `reconnected` (times since the last cut), `connecting` (at its
+gate), `returned`, `exited`, `at_break` (true).
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ _EVENTS = {
     Kind.FAILED: "failed", Kind.REQUEUE: "requeued", Kind.CANCELLED: "cancelled",
     Kind.PUBLISH_FAILED: "publish_failed",
     Kind.LEASE_WAITS: "lease_waits", Kind.LEASE_REFUSED: "lease_refused",
+    Kind.LEASE_TAKEN: "lease_taken",
 }  # fmt: skip
 _REPEATED = {Kind.TAKEN, Kind.STARTED, Kind.DEAD_LETTER, Kind.LETTER_TAKEN, Kind.REPUBLISH}
 

@@ -251,7 +251,7 @@ async def test_two_deliveries_of_one_charge(exam: Exam) -> None:
         await run.until(started=pairs + len(others))
         await run.look_at_leases(held)
         await run.end_leases(held)
-        await run.until_still(running=2 * pairs)
+        await run.until_still(lease_taken=2 * pairs + len(others))
         await run.look_at_leases(held)
         await run.release(held)
         await run.until(settled=pairs + len(others))
