@@ -163,8 +163,11 @@ def drill(
             for part in ([(seed,) for seed in seeds] if each.role is Role.MUTANT else [seeds])
         ]
         try:
-            with acquire(engine) as server, load.load() if under_load else nullcontext():
-                outcomes = submissions.run(work, server, grade, parallel=jobs)
+            with (
+                submissions.servers(engine, work, acquire) as warm,
+                load.load() if under_load else nullcontext(),
+            ):
+                outcomes = submissions.run(work, warm, grade, parallel=jobs)
                 with closing(outcomes):
                     for number, outcome in enumerate(outcomes, 1):
                         new = seen.add(outcome)

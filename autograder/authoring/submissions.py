@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -17,13 +17,17 @@ from typing import Any
 
 from autograder.authoring import folders, mutants
 from autograder.authoring.folders import Finding
+from autograder.exam.stores import of_exercise
 from autograder.model import AckademyError, Exercise, Grade, Status, UsageError
 
 Grader = Callable[..., Grade]
 """`grading.grade`; tests pass one that needs no broker."""
 
 Acquire = Callable[[str], AbstractContextManager[Any]]
-"""Engine name to a running server, warm for as long as the context lasts."""
+"""Engine or store name to a running server, warm for as long as the context lasts."""
+
+Servers = Mapping[str, Any]
+"""The `server` of an engine and the `stores` of its exercises, as `grading.grade` takes them."""
 
 
 class Role(StrEnum):
@@ -133,16 +137,29 @@ def _mutants(exercise: Exercise, workshop: Path) -> tuple[list[Submission], list
     return programs, findings
 
 
+@contextmanager
+def servers(engine: str, jobs: Sequence[Job], acquire: Acquire) -> Generator[Servers]:
+    """Everything that these jobs need on one engine, started once for all of them."""
+    exercises = {job.exercise.path: job.exercise for job in jobs}.values()
+    names = {store for each in exercises for store in of_exercise(each) if engine != "sim"}
+    with ExitStack() as stack:
+        server = stack.enter_context(acquire(engine))
+        yield {
+            "server": server,
+            "stores": {name: stack.enter_context(acquire(name)) for name in sorted(names)},
+        }
+
+
 def run(
-    jobs: Sequence[Job], server: object, grade: Grader, *, parallel: int = 1
+    jobs: Sequence[Job], warm: Servers, grade: Grader, *, parallel: int = 1
 ) -> Generator[Outcome]:
-    """Grade all jobs against `server`, `parallel` at a time, each in the order it is done.
+    """Grade all jobs on warm servers, `parallel` at a time, each in the order it is done.
 
     In parallel each grading has a process of its own: an examiner that shares its interpreter
     with another one would see its own delays as the student's. Closing the iterator ends them.
     Raises `KeyboardInterrupt` also when a grading was the one to notice.
     """
-    task = partial(grade_one, server=server, grade=grade)
+    task = partial(grade_one, warm=warm, grade=grade)
     if parallel <= 1 or len(jobs) <= 1:
         yield from _uninterrupted(map(task, jobs))
         return
@@ -187,14 +204,14 @@ def _interruptible(task: Callable[[Job], Outcome], job: Job) -> Outcome:
         _ignore_interrupts()
 
 
-def grade_one(job: Job, *, server: object, grade: Grader) -> Outcome:
+def grade_one(job: Job, *, warm: Servers, grade: Grader) -> Outcome:
     """One grade. Whatever goes wrong on our side becomes part of the outcome: the others go on."""
     try:
         done = grade(
             job.exercise,
             job.submission.file,
             engine=job.engine,
-            server=server,
+            **warm,
             seeds=job.seeds,
             tests=job.submission.tests,
             stop_early=False,

@@ -88,8 +88,8 @@ class _Session:
 
     def _run_on(self, engine: str, jobs: Sequence[Job], total: int) -> None:
         try:
-            with self.acquire(engine) as server:
-                outcomes = submissions.run(jobs, server, self.grade, parallel=self.parallel)
+            with submissions.servers(engine, jobs, self.acquire) as warm:
+                outcomes = submissions.run(jobs, warm, self.grade, parallel=self.parallel)
                 with closing(outcomes):
                     for outcome in outcomes:
                         self.outcomes.append(outcome)

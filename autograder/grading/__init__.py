@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ def grade(
     engine: str,
     provider: str | None = None,
     server: Server | None = None,
+    stores: Mapping[str, Server] | None = None,
     seeds: Sequence[int] = SEEDS,
     tests: Path | None = None,
     stop_early: bool = True,
@@ -32,7 +33,7 @@ def grade(
 
     `tests` defaults to the hidden ones, or to the visible ones where there are no others.
     `server` is used and left running; without it one is acquired from `provider` or the first
-    that has one. `stop_early` spares later seeds once a guarantee has failed. Ctrl-C yields what
+    that has one; `stores` are those of the exercise's databases that run already, by name. `stop_early` spares later seeds once a guarantee has failed. Ctrl-C yields what
     was judged so far, as a grade that is not complete. `on_progress` is told how many scenarios
     are done, and how many are planned.
 
@@ -60,6 +61,7 @@ def grade(
         engine=engine,
         provider=provider,
         server=server,
+        stores=stores or {},
         seeds=seeds,
         tests=tests,
         stop_early=stop_early,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +38,7 @@ def grade_connected(
     engine: str,
     provider: str | None,
     server: Server | None,
+    stores: Mapping[str, Server],
     seeds: Sequence[int],
     tests: Path | None,
     stop_early: bool,
@@ -57,9 +58,10 @@ def grade_connected(
         if server is None:
             server = stack.enter_context(brokers.acquire(engine, provider))
         if problem is None:
-            plan = _Plan(exercise, submission, scenarios, tuple(seeds), stop_early, on_progress)
+            plan = _Plan(submission, scenarios, tuple(seeds), stop_early, on_progress)
+            opening = open_session(exercise, server, zygote, stores)
             try:
-                asyncio.run(plan.carry_out(server, zygote, collected))
+                asyncio.run(plan.carry_out(opening, collected))
             except KeyboardInterrupt:
                 collected.complete = False
             problem = verdicts.problem(collected.judged)
@@ -83,21 +85,22 @@ def grade_connected(
 class _Plan:
     """Which scenarios run with which seeds, and in which order."""
 
-    exercise: Exercise
     submission: Path
     scenarios: list[Scenario]
     seeds: tuple[int, ...]
     stop_early: bool
     on_progress: Progress | None
 
-    async def carry_out(self, server: Server, zygote: Zygote, collected: Collected) -> None:
+    async def carry_out(
+        self, opening: AbstractAsyncContextManager[Session], collected: Collected
+    ) -> None:
         """All scenarios of the first seed, then those of the next, as soon as there is room.
 
         A seed that fails ends those after it: most mistakes show with the first.
         """
         tried = Tried(self.scenarios)
         try:
-            async with open_session(self.exercise, server, zygote) as session:
+            async with opening as session:
                 await self._try(session, tried, collected)
             collected.complete = True
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,15 +88,18 @@ class Examined:
 
 @asynccontextmanager
 async def open_session(
-    exercise: Exercise, server: Server, zygote: Zygote
+    exercise: Exercise, server: Server, zygote: Zygote, stores: Mapping[str, Server]
 ) -> AsyncIterator[Session]:
-    """Connect to `server`, for as long as the context lasts; subjects are forked from `zygote`."""
+    """Connect to `server`, for as long as the context lasts; subjects are forked from `zygote`.
+
+    A store that is needed and not among `stores` is acquired.
+    """
     async with AsyncExitStack() as stack:
         engine = await open_engine(server.engine, server.url)
         stack.push_async_callback(engine.close)
-        servers = {
-            store: await stack.enter_async_context(brokers.acquire(store))
-            for store in of_exercise(exercise)
-        }
+        servers = dict(stores)
+        for store in of_exercise(exercise):
+            if store not in servers:
+                servers[store] = await stack.enter_async_context(brokers.acquire(store))
         await asyncio.to_thread(zygote.wait_ready)
         yield Session(exercise, server, engine, zygote, Stores(servers, exercise.tables))

@@ -94,9 +94,10 @@ def verdict(name: str, source: str) -> Verdict:
     return passed("seen")
 
 
-def grade(exercise, submission, *, engine, server, seeds, tests, stop_early, on_progress=None):
+def grade(exercise, submission, *, engine, server, stores, seeds, tests, stop_early):
     """What `grading.grade` would return, without running anything."""
     assert server == f"a {engine} server"
+    assert stores == {}
     assert tests.name in {"test_hidden.py", "test_visible.py"}
     assert stop_early is False
     source = submission.read_text()

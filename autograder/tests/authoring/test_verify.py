@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from autograder.authoring import matrix
-from autograder.authoring.submissions import Role
+from autograder.authoring.submissions import Job, Role, collect, servers
 from autograder.authoring.verify import verify
-from autograder.model import GraderError, UsageError
+from autograder.model import Call, GraderError, UsageError
 from autograder.tests.authoring import course
 
 
@@ -252,3 +253,11 @@ def test_the_student_edition_cannot_be_verified(exercise):
 
     with pytest.raises(UsageError, match="only the full edition"):
         proved(exercise)
+
+
+def test_the_stores_of_an_exercise_are_started_once_for_all_its_programs(tmp_path):
+    exercise = replace(course.write(tmp_path), calls=(Call("run", ("source", "handle", "db")),))
+    jobs = [Job(exercise, each, "nats", (1,)) for each in collect(exercise, tmp_path / "made")[0]]
+    for engine, stores in (("nats", {"postgres": "a postgres server"}), ("sim", {})):
+        with servers(engine, jobs, course.acquire) as warm:
+            assert warm == {"server": f"a {engine} server", "stores": stores}
