@@ -377,6 +377,7 @@ async def test_cancelling_run_during_a_pause(exam: Exam) -> None:
 
 
 @guarantees(
+    one_at_a_time_per_key,
     one_failure_is_one_failure,
     failed_work_is_not_acked,
     order_is_kept_per_key,
@@ -385,11 +386,11 @@ async def test_cancelling_run_during_a_pause(exam: Exam) -> None:
 async def test_the_connection_breaks_under_the_handlers(exam: Exam) -> None:
     """Work is done, or has failed for good, and its settlement fails: the end of this delivery.
 
-    Afterwards there is as much room as before.
+    What comes back meets what is still in hand of its key. Afterwards there is as much room as before.
     """
     workers = exam.random.randint(2, 5)
-    good, bad = exam.messages(14), exam.messages(6, permanent=True)
-    orders = accounts([*good[:2], *bad, *good[2:]], *names(exam, 6))
+    good, bad = exam.messages(14, sleep_s=0.01), exam.messages(6, permanent=True)
+    orders = accounts([*good[:2], *bad, *good[2:]], *names(exam, 3))
     more = accounts(exam.messages(workers + 6), *names(exam, workers + 6))
     async with exam.start(workers=workers, proxy=True) as run:
         await run.hold()
