@@ -147,7 +147,7 @@ async def test_the_same_accounts_after_a_restart(exam: Exam) -> None:
     no_message_is_lost,
 )
 async def test_failures_keep_their_place(exam: Exam) -> None:
-    """In every key something fails first and something good follows: tails and requeues show.
+    """In every key something fails first and something good is right behind it: tails and requeues show.
 
     More keys fail than there are workers, in each way. Then there is work for every worker.
     """
@@ -163,8 +163,12 @@ async def test_failures_keep_their_place(exam: Exam) -> None:
     kinds = [way for way in ways for _ in range(workers)]
     exam.random.shuffle(kinds)
     keys = names(exam, len(kinds))
-    bad = [order for way in kinds for order in exam.messages(1, **way)]
-    orders = [*accounts(bad, *keys), *accounts(exam.messages(2 * len(keys)), *keys)]
+    bad = accounts([order for way in kinds for order in exam.messages(1, **way)], *keys)
+    behind, later = (
+        accounts(exam.messages(len(keys)), *keys),
+        accounts(exam.messages(len(keys)), *keys),
+    )
+    orders = [*(each for pair in zip(bad, behind, strict=True) for each in pair), *later]
     final = sum("permanent" in way for way in kinds)
     after = accounts(exam.messages(3 * workers), *names(exam, 3 * workers))
     async with exam.start(workers=workers, bears=("duplicates", "cuts")) as run:
