@@ -89,7 +89,8 @@ class Database(Statements, Protocol):
         exception leaves it. Other transactions see nothing of it before the commit. Whoever inserts a
         key that an unfinished transaction has inserted waits for that one's end, with `ON CONFLICT`
         too. After a statement that failed, the others raise `TransactionFailed`, and the end of the
-        block undoes everything, even if you caught the error.
+        block undoes everything, even if you caught the error; only `ROLLBACK TO` a `SAVEPOINT` of this
+        transaction goes back to before it. BEGIN, COMMIT and ROLLBACK are the block's.
         """
 
 

@@ -9,7 +9,7 @@ not committed, and everybody sees what is: READ COMMITTED.
 Imitated, from https://www.postgresql.org/docs/current/transaction-iso.html#XACT-READ-COMMITTED: whoever
 inserts a key, or changes a row, that an unfinished transaction has inserted or changed, waits for its
 end and looks again; a circle of waiting ends with an error for one of them; a statement that fails
-ends its transaction. Not imitated: row locks without a change (`FOR UPDATE`), locks on the rows that a
+ends its transaction. Not imitated: savepoints, row locks without a change (`FOR UPDATE`), locks on the rows that a
 foreign key points to, waiting for a key that an unfinished transaction has deleted, and tables made or
 dropped in a transaction, which happen at once. A statement that computes from rows it does not change
 computes again at the commit.
@@ -121,6 +121,10 @@ class SqliteStore:
         if _OWN.match(statement.named):
             words = " ".join(statement.named.split()[:2])
             raise DatabaseError(f"`{words}` is SQLite's own: PostgreSQL does not know it.")
+        if statement.savepoint:
+            if self._refuse is not None:
+                self._refuse("savepoints")
+            raise DatabaseError("There are no savepoints here. PostgreSQL has them.")
         if statement.verb in _SHAPE:
             self._change_shape(statement)
             return Answer([], 0)

@@ -13,8 +13,9 @@ from autograder.storage import DatabaseError
 _TOKEN = re.compile(
     r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|::|:([A-Za-z_]\w*)", re.DOTALL
 )
-_CONTROL = frozenset(
-    {"begin", "start", "commit", "rollback", "savepoint", "release", "end", "abort"}
+_CONTROL = frozenset({"begin", "start", "commit", "rollback", "end", "abort"})
+_SAVEPOINT = re.compile(
+    r"savepoint|release|rollback\s+(?:(?:work|transaction)\s+)?to\b", re.IGNORECASE
 )
 
 
@@ -22,7 +23,8 @@ class Statement:
     """One statement, read once.
 
     `numbered` is its text with `$1`, `$2` for the names in `order`, as PostgreSQL wants it; `named`
-    is the text with `:name`, as SQLite does. `verb` is its first word in small letters.
+    is the text with `:name`, as SQLite does. `verb` is its first word in small letters. `savepoint` says
+    whether it sets one, goes back to one or drops one: parts of a transaction, whose end is the block's.
     """
 
     def __init__(self, sql: str) -> None:
@@ -41,7 +43,8 @@ class Statement:
         self.verb = words[0].lower() if words else ""
         if not self.verb:
             raise DatabaseError("The statement is empty.")
-        if self.verb in _CONTROL:
+        self.savepoint = _SAVEPOINT.match(bare.lstrip()) is not None
+        if self.verb in _CONTROL and not self.savepoint:
             raise DatabaseError(
                 f"{self.verb.upper()} is not for you to send: use `async with db.transaction() as tx`."
             )

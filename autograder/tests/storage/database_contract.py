@@ -121,6 +121,7 @@ class DatabaseContract:
             ("DELETE FROM seen; DELETE FROM accounts", {}, "One statement at a time"),
             ("BEGIN", {}, "db.transaction"),
             ("rollback", {}, "db.transaction"),
+            ("SAVEPOINT here", {}, "(?i)savepoint"),
             ("SELECT x FROM nowhere", {}, "nowhere"),
             ("SELECT nothing FROM seen", {}, "nothing"),
             ("INSERT INTO seen (id) VALUES ('a')", {}, "word"),

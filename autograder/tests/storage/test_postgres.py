@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from autograder.brokers.process import free_ports
-from autograder.storage import DatabaseGone
+from autograder.storage import DatabaseGone, UniqueViolation
 from autograder.storage.postgres import open_postgres
 from autograder.tests.storage.database_contract import INSERT, TABLES, DatabaseContract
 
@@ -55,6 +55,21 @@ class TestPostgres(DatabaseContract):
     @pytest.fixture
     async def db(self, database):
         return database
+
+
+async def test_a_savepoint_brings_a_transaction_back_from_a_statement_that_failed(database):
+    await database.execute(INSERT, id="a", word="one")
+    async with database.transaction() as tx:
+        await tx.execute(INSERT, id="b", word="two")
+        await tx.execute("SAVEPOINT before")
+        with pytest.raises(UniqueViolation):
+            await tx.execute(INSERT, id="a", word="three")
+        await tx.execute("ROLLBACK TO SAVEPOINT before")
+        await tx.execute("RELEASE before")
+    assert await database.fetch_all("SELECT id, word FROM seen ORDER BY id") == [
+        {"id": "a", "word": "one"},
+        {"id": "b", "word": "two"},
+    ]
 
 
 async def end_all(server, name):

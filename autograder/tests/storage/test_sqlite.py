@@ -65,6 +65,9 @@ async def test_what_sqlite_does_not_know_is_refused_if_somebody_else_may_know_it
     ):
         with pytest.raises(RuntimeError, match="SQLite does not know"):
             await db.execute(sql)
+    for sql in ("SAVEPOINT here", "ROLLBACK TO here", "release savepoint here"):
+        with pytest.raises(RuntimeError, match="savepoints"):
+            await db.execute(sql)
     with pytest.raises(DatabaseError):
         await db.execute("SELECT x FROM nowhere")
     store.close()
