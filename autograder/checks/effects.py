@@ -21,7 +21,8 @@ def effect_happens_once(history: History) -> Verdict:
 
     Wrong when the database holds more than one row for one payment: two deliveries of one message
     were both booked, one after the other, at the same time, or before and after a crash. Wrong, too,
-    when it holds a payment that nobody published.
+    when it holds a payment that nobody published, or one whose every attempt ended with `Permanent`:
+    nothing of an attempt that failed is booked.
 
     Two payments under one id with different amounts are the matter of `same_id_other_payload_is_refused`.
     A message that came once proves nothing, so some have to come again; whether a payment is there at
@@ -37,6 +38,15 @@ def effect_happens_once(history: History) -> Verdict:
             f"published: {some(strangers)}.",
             witness(history, _effect_places(history, strangers)),
             "Is the id of the row made up, or cut short?",
+        )
+    hopeless = _hopeless(history) - ids(history, Kind.FINISHED)
+    half = sorted(message for message in {m for m, _ in rows} & hopeless)
+    if half:
+        return failed(
+            f"{counted(len(half), 'payment')} {were(len(half))} booked although the handler had raised "
+            f"`Permanent`: {some(half)}.",
+            witness(history, _story(history, half[0])),
+            "Is `Permanent` caught inside the transaction? Its block then ends well, and commits.",
         )
     twice = {message: times for (message, _), times in rows.items() if times > 1}
     if twice:
@@ -180,10 +190,28 @@ def same_id_other_payload_is_refused(history: History) -> Verdict:
     Wrong when the database has a row with the second amount: the id was used twice for two payments,
     and nobody noticed. Wrong when the second message is acked as if it were a repetition: the mistake
     of the producer then disappears. `nack(requeue=False)` puts it where somebody looks.
+
+    And wrong when a message is given up for which there is no other payload, and whose handler never raised
+    `Permanent`: a repetition was taken for a mistake.
     """
     if not history.places[Kind.COUNTED]:
         return inconclusive(_UNSEEN)
     second = _second_payloads(history)
+    harmless = [
+        place
+        for place in history.places[Kind.GIVE_UP]
+        if history.events[place].message not in second.keys() | _hopeless(history)
+        and history.events[place].message in ids(history, Kind.FINISHED)
+    ]
+    if harmless:
+        first_one = history.events[harmless[0]].message
+        names = sorted({history.events[place].message for place in harmless})
+        return failed(
+            f"{counted(len(names), 'message')} {were(len(names))} given up that came with one payload only: "
+            f"{some(names)}.",
+            witness(history, _story(history, first_one)),
+            "Is a repetition given up? It is done, and is acked. Is a fingerprint another one each time?",
+        )
     if not second:
         return inconclusive("No id was used for two payloads.")
     refused = 0
@@ -265,7 +293,9 @@ def every_delivery_is_settled(history: History) -> Verdict:
 
     Wrong when run() came back with a delivery that nobody had acked, given back or given up. A repetition
     needs no work and still needs an answer: until then it fills the consumer's window, and the broker
-    delivers it again to the next one.
+    delivers it again to the next one. Wrong, too, when the answer is another one than the
+    work's: anything but `ack()` after a handler that returned under a lease, for nothing undoes it and no
+    commit is to follow; `ack()` for a message of which every attempt has raised `Permanent`.
 
     Not judged: processes that were killed, or whose run() was cancelled or raised.
     """
@@ -285,9 +315,34 @@ def every_delivery_is_settled(history: History) -> Verdict:
             witness(history, [*story[-6:], home]),
             "Does a message that was booked before leave your code without an ack?",
         )
+    wrong = _wrong_answers(history)
+    if wrong:
+        place, was = wrong[0]
+        call = history.events[place]
+        said = {Kind.ACK: "acked", Kind.REQUEUE: "given back"}.get(call.kind, "given up")
+        return failed(
+            f"The handler of {call.message} {was}, and the message was then {said}.",
+            witness(history, before(message_places(history, call.message), place + 1)[-6:]),
+            "Does the answer say what became of the work, and of nothing else?",
+        )
     if not takes:
         return inconclusive("No run() that had taken a message came back.")
     return passed(f"All {len(takes)} deliveries were settled.")
+
+
+def _wrong_answers(history: History) -> list[tuple[int, str]]:
+    """Calls that do not say what became of the work, and what did."""
+    leased = ids(history, Kind.LEASE_TAKEN)
+    hopeless = _hopeless(history) - ids(history, Kind.FINISHED)
+    done = {e.delivery for e in history.of(Kind.FINISHED) if e.message in leased}
+    found = []
+    for place in history.where(*CALLS):
+        call = history.events[place]
+        if call.delivery in done and call.kind is not Kind.ACK:
+            found.append((place, "had returned under its lease"))
+        elif call.message in hopeless and call.kind is Kind.ACK:
+            found.append((place, "had raised `Permanent`"))
+    return found
 
 
 # -- what the examiner found

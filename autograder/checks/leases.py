@@ -230,9 +230,11 @@ def leases_are_released(history: History) -> Verdict:
 
     Wrong when the examiner finds a lease of the consumer's own after its function has come back, or after
     it stood or tried one message for ever, although no handler is at work with that message: whoever
-    comes next waits until the life span is over, the next attempt of the same message first of all.
+    comes next waits until the life span is over, the next attempt of the same message first of all. Wrong,
+    too, when a function that raised has left behind the lease of a handler that failed.
 
-    Not judged: leases that a killed process left behind. They end by themselves.
+    Not judged: leases that a killed process left behind, and those of other handlers that a raising
+    function took along. They end by themselves.
     """
     lives = read_lives(history)
     stands = _stands(history)
@@ -242,9 +244,12 @@ def leases_are_released(history: History) -> Verdict:
         if not takes:
             continue
         life = lives[history.events[takes[-1]].process]
-        if min(life.returned, stands) > min(look.place, life.killed):
-            continue
         work = [s for s in work_on(history, look.message) if s.started < look.place]
+        came_back = min(life.returned, stands)
+        if work and work[-1].done and history.events[work[-1].ended].kind is Kind.FAILED:
+            came_back = min(came_back, life.raised)
+        if came_back > min(look.place, life.killed):
+            continue
         if not any(s.done for s in work) or any(not s.done and s.covers(look.place) for s in work):
             continue
         if look.holder.token > 0:

@@ -107,6 +107,18 @@ class TestEffectHappensOnce:
         assert verdict.status is Status.FAIL
         assert "nobody published: b" in verdict.observed
 
+    def test_a_payment_that_failed_for_good(self):
+        story = begun("a").take("a").start("a").fail("a", "permanent").give_up("a").look("a")
+        verdict = judged(effect_happens_once, story)
+        assert verdict.status is Status.FAIL
+        assert verdict.observed == (
+            "1 payment was booked although the handler had raised `Permanent`: a."
+        )
+
+    def test_a_payment_that_failed_for_good_and_came_right_later(self):
+        story = begun("a").take("a").start("a").fail("a", "permanent").give_up("a").handle("a")
+        assert judged(effect_happens_once, story.look("a")).status is Status.PASS
+
     def test_two_amounts_under_one_id_are_another_matter(self):
         story = begun("a").handle("a").published("a", 2).handle("a").look("a").look("a", amount=2)
         assert judged(effect_happens_once, story).status is Status.PASS
@@ -215,6 +227,17 @@ class TestSameIdOtherPayloadIsRefused:
         story = begun("a").handle("a").published("a").take("a").ack("a").look("a")
         assert judged(same_id_other_payload_is_refused, story).status is Status.INCONCLUSIVE
 
+    def test_a_repetition_that_is_given_up(self):
+        story = self.second().give_up("a").published("b").handle("b").take("b").give_up("b")
+        verdict = judged(same_id_other_payload_is_refused, story.look("a", "b"))
+        assert verdict.status is Status.FAIL
+        assert verdict.observed == "1 message was given up that came with one payload only: b."
+
+    def test_what_failed_for_good_is_given_up_rightly(self):
+        story = self.second().give_up("a").published("b").handle("b")
+        story.take("b").start("b").fail("b", "permanent").give_up("b").look("a", "b")
+        assert judged(same_id_other_payload_is_refused, story).status is Status.PASS
+
     def test_not_settled_yet(self):
         assert judged(same_id_other_payload_is_refused, self.second().look("a")).status is (
             Status.INCONCLUSIVE
@@ -232,6 +255,25 @@ class TestEveryDeliveryIsSettled:
         assert verdict.status is Status.FAIL
         assert verdict.observed == "1 of 2 deliveries was never settled: a."
         assert verdict.witness[-1].kind is Kind.RUN_RETURNED
+
+    @pytest.mark.parametrize(("call", "said"), [("requeue", "given back"), ("give_up", "given up")])
+    def test_a_charge_that_was_made_is_acked(self, call, said):
+        story = begun("a").take("a").say(Kind.LEASE_TAKEN, "a", "60 s").start("a").finish("a")
+        verdict = judged(every_delivery_is_settled, getattr(story, call)("a").stop().returned())
+        assert verdict.status is Status.FAIL
+        assert said in verdict.observed
+
+    def test_what_failed_for_good_is_not_acked(self):
+        story = begun("a").take("a").start("a").fail("a", "permanent").ack("a").stop().returned()
+        verdict = judged(every_delivery_is_settled, story)
+        assert verdict.observed == (
+            "The handler of a had raised `Permanent`, and the message was then acked."
+        )
+
+    def test_a_charge_that_failed_is_not(self):
+        story = begun("a").take("a").say(Kind.LEASE_TAKEN, "a", "60 s").start("a").fail("a")
+        story.requeue("a").stop().returned()
+        assert judged(every_delivery_is_settled, story).status is Status.PASS
 
     def test_what_is_given_back_is_settled(self):
         story = begun("a").take("a").requeue("a").stop().returned()

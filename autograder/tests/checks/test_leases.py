@@ -220,6 +220,19 @@ class TestLeasesAreReleased:
         story = begun("a").at_work("a").fail("a").requeue("a").stop().returned().look("a", MINE)
         assert "had failed (transient)" in judged(leases_are_released, story).observed
 
+    def test_left_behind_by_an_exception(self):
+        story = begun("a").at_work("a").fail("a", "ValueError").raised("ValueError").look("a", MINE)
+        assert "had failed (ValueError)" in judged(leases_are_released, story).observed
+
+    def test_released_before_the_exception(self):
+        story = begun("a").at_work("a").fail("a", "ValueError").free("a").raised("ValueError")
+        assert judged(leases_are_released, story.look("a", Holder())).status is Status.PASS
+
+    def test_taken_along_by_the_exception_of_another_handler(self):
+        story = begun("a", "b").at_work("b").at_work("a").fail("a", "ValueError").free("a")
+        story.raised("ValueError").cancelled("b").look("b", MINE)
+        assert judged(leases_are_released, story).status is Status.INCONCLUSIVE
+
     def test_kept_for_ever_after_a_failure(self):
         story = begun("a").at_work("a").fail("a").requeue("a").take("a").requeue("a")
         story.expect("storm settled=1 seen=0 in_hand=0 busy=0 held=0").look("a", MINE)
