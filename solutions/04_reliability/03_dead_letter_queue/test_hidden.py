@@ -148,11 +148,11 @@ async def test_the_dead_letters_do_not_answer_for_long(exam: Exam) -> None:
 
 @guarantees(shutdown_drains_in_flight, dead_letters_are_confirmed_first, no_message_is_lost)
 async def test_stop_while_the_dead_letters_do_not_answer(exam: Exam) -> None:
-    """Whoever tries a letter until it is confirmed does not come to an end."""
+    """A letter is under way: who does not wait for it leaves it behind, who waits for more never ends."""
     async with exam.start(max_attempts=2, proxy=True) as run:
         await run.letters_down()
         await run.publish(exam.messages(1, permanent=True))
-        await run.until(publish_failed=1)
+        await run.until(failed=1)
         await run.stop()
         await run.until(returned=True, within_s=10)
 
