@@ -126,8 +126,9 @@ async def test_the_dead_letters_answer_again(exam: Exam) -> None:
     bad, good = exam.messages(1, permanent=True), exam.messages(3)
     async with exam.start(max_attempts=1, proxy=True) as run:
         await run.letters_down()
-        await run.publish([*bad, *good])
+        await run.publish(bad)
         await run.until(publish_failed=1)
+        await run.publish(good)
         await run.letters_up()
         await run.until(dead_lettered=1, settled=len(bad) + len(good))
 
