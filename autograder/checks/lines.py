@@ -100,6 +100,7 @@ def cut_between(history: History, first: int, last: int) -> bool:
     return any(first < place < last for place in cuts(history))
 
 
+@remembered
 def keys_of(history: History) -> Mapping[str, str]:
     """Message -> its key, for all that were confirmed."""
     return {event.message: event.key for event in history.of(Kind.CONFIRMED)}

@@ -51,14 +51,17 @@ def endless_pause(history: History, turn: Turn) -> Verdict | None:
         return None
     events = history.events
     grew: tuple[int, int] | None = None
+    pauses: list[tuple[int, int]] = []
     for number, fail in enumerate(turn.failed, 1):
         again = next((each for each in turn.started if each > fail), None)
         until = _stood_at(history, turn, fail) if again is None else again
-        if until is None or not _alone(history, turn, fail, until):
+        if until is None:
             return None
+        pauses.append((fail, until))
         waited_s = events[until].at - events[fail].at
         if grew is not None and (again is None or waited_s > FAR_BEYOND_S):
-            return _no_limit(history, turn, grew, (fail, until), number)
+            alone = all(_alone(history, turn, *pause) for pause in pauses)
+            return _no_limit(history, turn, grew, (fail, until), number) if alone else None
         if again is not None and waited_s > BEYOND_S:
             grew = fail, again
     return None
