@@ -47,7 +47,10 @@ COMMIT_EVERY_S = 0.05
 """The pause between two commits: what was settled within it shares one."""
 
 FLUSH_S = 1.0
-"""How long a last commit, or what is in hand at a revocation, may hold things up."""
+"""How long what is in hand, or a commit, may hold up a revocation, and the client its own end."""
+
+LAST_COMMIT_S = 2.0
+"""How long the last commit may take: on a busy machine it is late, and what was settled would come again."""
 
 WINDOW = 10_000
 """Records of one partition above its watermark, at most: a crash would repeat them all."""
@@ -216,7 +219,9 @@ class KafkaSource:
         self._drop_unread()
         self._empty_handed.set()  # what is in hand is not waited for
         if self._tasks:
-            await self._left.wait()
+            await asyncio.wait({self._tasks[0]})
+        if self._tasks and not self._left.is_set():  # a loop that is torn down has cancelled it
+            await self._leave()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -232,7 +237,7 @@ class KafkaSource:
             except KafkaError:  # a broker in trouble: the client mends what it can
                 await asyncio.sleep(RETRY_S)
         await self._empty_handed.wait()
-        await self._leave()
+        await self._leave(LAST_COMMIT_S)
 
     async def _receive(self) -> None:
         """Fill the buffer with short runs of each partition in turn, or wait for room.
@@ -336,9 +341,9 @@ class KafkaSource:
                 for each, commit in moved:
                     each.committed = commit
 
-    async def _leave(self) -> None:
+    async def _leave(self, patience_s: float = FLUSH_S) -> None:
         """Commit, leave the group, disconnect: as far as the broker plays along."""
-        await _within(FLUSH_S, self._commit())
+        await _within(patience_s, self._commit())
         self._end_partitions()
         await _within(FLUSH_S, self._consumer.stop())
         self._left.set()

@@ -55,6 +55,13 @@ class TestKafka(ProcessContract):
             await prompt(message.ack())
         await stage.until_settled(3)
 
+    async def test_a_loop_that_is_torn_down_does_not_keep_it_open(self, stage):
+        """Every task is cancelled then, and `finally: await source.close()` has to come back."""
+        source = await stage.connect()
+        for task in source._tasks:
+            task.cancel()
+        await asyncio.wait_for(source.close(), 10)
+
     # -- the watermark
 
     async def test_one_held_message_holds_the_commit_and_nothing_else(self, stage):
