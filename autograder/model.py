@@ -68,6 +68,9 @@ class Kind(StrEnum):
 
     # the student's lease
     LEASE_WAITS = "lease waits"  # a command waits at a gate; detail: "take" or "release"
+    LEASE_LOST = (
+        "lease command lost"  # its connection broke: a take before it was heard, a release after
+    )
     LEASE_TAKEN = "lease taken"  # the key was set; detail: its life span, "60 s" or "for ever"
     LEASE_REFUSED = "lease refused"  # somebody else holds it; told once, until it is taken
     LEASE_RELEASED = (

@@ -438,6 +438,13 @@ class Run:
             self._fault("lease-freed", order)
             await self._at_lease("free", order)
 
+    async def lose_lease_commands(self, *points: str) -> None:
+        """The connection to the leases breaks at the next `take` or `release`, once for each of these.
+
+        A take was not heard by then, a release is done; whoever asked hears `StoreGone` and cannot know.
+        """
+        await self._order("lose_lease_commands", points=points)
+
     async def end_leases(self, orders: Sequence[Order]) -> None:
         """The life span of these leases is over; one that has none stays."""
         for order in orders:

@@ -364,6 +364,7 @@ _SHAPES: dict[Kind, tuple[str, Callable[[float], str]]] = {
     Kind.BREAK: ("exam", lambda r: _circle(r) + _pause(r)),
     Kind.COMMITTED: ("good", lambda r: _square(r * 0.9)),
     Kind.COMMIT_LOST: ("exam full", lambda r: _bolt(r * 1.3)),
+    Kind.LEASE_LOST: ("exam full", lambda r: _bolt(r * 1.3)),
     Kind.COUNTED: ("exam", _diamond),
     Kind.LEASE_SEEN: ("exam", _diamond),
     Kind.LEASE_TAKEN: ("good", lambda r: _square(r * 0.9)),

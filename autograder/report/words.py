@@ -76,6 +76,7 @@ _EVENTS = {
     Kind.COUNTED: "effects counted",
     Kind.EFFECT: "in the database",
     Kind.LEASE_WAITS: "lease at the gate",
+    Kind.LEASE_LOST: "connection lost at",
     Kind.LEASE_TAKEN: "lease taken",
     Kind.LEASE_REFUSED: "lease is held",
     Kind.LEASE_RELEASED: "lease released",

@@ -137,6 +137,7 @@ class Host:
         self._run: asyncio.Task[int] | None = None
         self._source: AdapterSource | None = None  # until there is a connection
         self._to_lose: list[bool] = []  # commits
+        self._leases_to_lose: list[str] = []  # takes and releases
         self._connecting = False
         self._interrupted = False  # by Ctrl-C, as `asyncio.run` passes it on
         self.torn_down = False  # the loop is: whoever tears it down cancels every task itself
@@ -225,7 +226,12 @@ class Host:
             case "lease":
                 keys = await self._open_lease(stack)
                 return RecordedLease(
-                    keys, self._reporter, self._book, self._gates, waits=self.store_waits
+                    keys,
+                    self._reporter,
+                    self._book,
+                    self._gates,
+                    self._leases_to_lose,
+                    waits=self.store_waits,
                 )
             case _:
                 return self._job["options"][name]
@@ -403,6 +409,8 @@ class Host:
                 self._reporter.break_at(Kind(order["kind"]), order["count"])
             case "lose_commits":
                 self._to_lose += order["done"]
+            case "lose_lease_commands":
+                self._leases_to_lose += order["points"]
             case "tell":
                 self._tell()
             case "weigh":

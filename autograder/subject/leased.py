@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 
 from autograder.messaging.route import Posted
 from autograder.model import FOR_EVER, Kind
-from autograder.storage import Lease
+from autograder.storage import Lease, StoreGone
 from autograder.subject.gates import RELEASE, TAKE, Gates
 from autograder.subject.recorded import Book
 from autograder.subject.reporter import Reporter
@@ -34,6 +34,7 @@ class RecordedLease:
         reporter: Reporter,
         book: Book,
         gates: Mapping[str, Gates],
+        to_lose: list[str],
         *,
         waits: bool,
     ) -> None:
@@ -41,6 +42,7 @@ class RecordedLease:
         self._reporter = reporter
         self._book = book
         self._gates = gates
+        self._to_lose = to_lose  # the points whose next command meets a connection that breaks
         self._waits = waits
         self._mine: dict[str, str] = {}  # key -> the value it was set to here, last
         self._refused: set[str] = set()  # keys of which it was told that somebody holds them
@@ -48,6 +50,7 @@ class RecordedLease:
     async def set_if_absent(self, key: str, value: str, *, ttl_s: float | None) -> bool:
         """See `autograder.storage.Lease.set_if_absent`."""
         await self._pass(TAKE, key)
+        self._may_be_lost(TAKE, key)
         with self._asking():
             taken = await self._inner.set_if_absent(key, value, ttl_s=ttl_s)
         if taken:
@@ -59,6 +62,7 @@ class RecordedLease:
     async def set(self, key: str, value: str, *, ttl_s: float | None = None) -> None:
         """See `autograder.storage.Lease.set`."""
         await self._pass(TAKE, key)
+        self._may_be_lost(TAKE, key)
         with self._asking():
             await self._inner.set(key, value, ttl_s=ttl_s)
         self._took(key, value, ttl_s)
@@ -77,6 +81,7 @@ class RecordedLease:
         with self._asking():
             deleted = await self._inner.delete_if_equals(key, value)
         self._tell(Kind.LEASE_RELEASED, key, "" if deleted else "no")
+        self._may_be_lost(RELEASE, key)
         return deleted
 
     async def delete(self, key: str) -> bool:
@@ -85,6 +90,7 @@ class RecordedLease:
         with self._asking():
             deleted = await self._inner.delete(key)
         self._tell(Kind.LEASE_RELEASED, key, "" if deleted else "no")
+        self._may_be_lost(RELEASE, key)
         return deleted
 
     async def expire_if_equals(self, key: str, value: str, *, ttl_s: float) -> bool:
@@ -104,6 +110,16 @@ class RecordedLease:
             self._tell(Kind.LEASE_WAITS, key, point)
             with self._book.adapter_at_work():
                 await gates.wait_open(about)
+
+    def _may_be_lost(self, point: str, key: str) -> None:
+        """Raises `StoreGone` where the connection is to break: before a take is heard, after a release is done.
+
+        So nothing stays behind that nobody could release.
+        """
+        if point in self._to_lose:
+            self._to_lose.remove(point)
+            self._tell(Kind.LEASE_LOST, key, point)
+            raise StoreGone("connection was closed in the middle of a command")
 
     @contextmanager
     def _asking(self) -> Iterator[None]:

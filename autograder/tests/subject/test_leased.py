@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from autograder.model import Kind
-from autograder.storage import Lease
+from autograder.storage import Lease, StoreGone
 from autograder.storage.expiring import ExpiringLease, ExpiringStore
 from autograder.subject.gates import POINTS, RELEASE, TAKE, Gates
 from autograder.subject.leased import RecordedLease, lease_key
@@ -31,18 +31,37 @@ class Stage:
         self.store = ExpiringStore(asyncio.get_running_loop().time)
         self.gates = {point: Gates() for point in POINTS}
         self.ear, self.book = Ear(), Book()
+        self.to_lose = []
         self.lease = self.process()
 
     def process(self) -> RecordedLease:
         async def at_once() -> None: ...
 
         inner = ExpiringLease(self.store, at_once)
-        return RecordedLease(inner, self.ear, self.book, self.gates, waits=True)
+        return RecordedLease(inner, self.ear, self.book, self.gates, self.to_lose, waits=True)
 
 
 @pytest.fixture
 async def stage():
     return Stage()
+
+
+@pytest.mark.parametrize("release", ["delete_if_equals", "delete"])
+async def test_a_take_is_lost_before_it_is_heard_and_a_release_after_it_is_done(stage, release):
+    stage.to_lose += ["release", "take"]
+    with pytest.raises(StoreGone):
+        await stage.lease.set_if_absent(KEY, "x", ttl_s=60)
+    assert stage.store.get(KEY) is None
+    assert await stage.lease.set_if_absent(KEY, "x", ttl_s=60)
+    values = ["x"] if release == "delete_if_equals" else []
+    with pytest.raises(StoreGone):
+        await getattr(stage.lease, release)(KEY, *values)
+    assert stage.store.get(KEY) is None
+    assert [event for event in stage.ear.heard if event[0] is Kind.LEASE_LOST] == [
+        (Kind.LEASE_LOST, "m1", "take"),
+        (Kind.LEASE_LOST, "m1", "release"),
+    ]
+    assert not stage.to_lose
 
 
 async def test_it_is_a_lease(stage):

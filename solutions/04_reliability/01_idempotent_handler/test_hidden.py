@@ -318,6 +318,18 @@ async def test_charges_that_fail(exam: Exam) -> None:
         await run.until(returned=True)
 
 
+@guarantees(every_delivery_is_settled, no_message_is_lost)
+async def test_the_connection_to_the_leases_breaks(exam: Exam) -> None:
+    """Once on the way to a take, which is then none; once on the way back from a release: a charge is a charge."""
+    orders = exam.messages(5)
+    async with exam.start(function="charge", workers=exam.random.randint(1, 3), ttl_s=TTL_S) as run:
+        await run.lose_lease_commands("take", "release")
+        await run.publish(orders)
+        await run.until(settled=len(orders))
+        await run.stop()
+        await run.until(returned=True)
+
+
 @guarantees(one_holder_at_a_time, leases_expire, no_message_is_lost)
 async def test_killed_under_the_lease(exam: Exam) -> None:
     """SIGKILL in the middle of the work: nobody goes on before the time is over, then somebody does."""
