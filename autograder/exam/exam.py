@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from autograder.exam.engines import PATIENCE_S, Engine
 from autograder.exam.orders import Order, altered, make_orders
 from autograder.exam.process import Subject, Zygote
-from autograder.exam.run import Run, Setup
+from autograder.exam.run import Run
+from autograder.exam.setup import Setup
 from autograder.exam.stores import Stores
 from autograder.model import BrokerState, Call, Event, GraderError, History
 from autograder.subject.work import Work

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from autograder.exam.engines import Outgoing
 from autograder.subject.work import Work
@@ -25,6 +26,10 @@ class Order:
     def outgoing(self) -> Outgoing:
         """The order as it is published."""
         return Outgoing(id=self.id, key=self.key, body=self.body, headers=self.headers)
+
+
+Match = Order | Sequence[Order] | None
+"""What a gate is about: an order, some, or all there are."""
 
 
 def altered(order: Order, randomness: random.Random) -> Order:
@@ -51,3 +56,21 @@ def make_orders(
         body = {"order": name, "amount": randomness.randrange(1, 10_000), "work": told}
         orders.append(Order(name, key, work, json.dumps(body).encode()))
     return orders
+
+
+def gate_rule(match: Match, key: str | None) -> dict[str, Any]:
+    """What a gate is about, as the host reads it."""
+    if key is not None:
+        return {"key": key}
+    if match is None:
+        return {}
+    return {"ids": [each.id for each in ([match] if isinstance(match, Order) else match)]}
+
+
+def match_text(match: Match, key: str | None) -> str:
+    """The same, as a history tells it."""
+    if key is not None:
+        return f"key {key!r}"
+    if match is None:
+        return "everything"
+    return match.id if isinstance(match, Order) else f"{len(match)} messages"

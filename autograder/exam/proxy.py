@@ -13,6 +13,10 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from autograder.messaging.adapter import Lane
 
 _HIGH_WATER = 1 << 16
 _METADATA, _FIND_COORDINATOR = 3, 10
@@ -274,3 +278,16 @@ class _Cursor:
 
     def finished(self) -> bytes:
         return bytes(self._out + self._frame[self._copied :])
+
+
+def seen_through(lane: Lane, proxy: FaultProxy | None) -> Lane:
+    """The lane as the subject sees it: through the proxy, if there is one."""
+    if proxy is None:
+        return lane
+    first = lane.url.split(",", maxsplit=1)[0]
+    url = f"127.0.0.1:{proxy.port}"
+    if "://" in first:  # who logs in, and where to, stays
+        parts = urlsplit(first)
+        login, at, _ = parts.netloc.rpartition("@")
+        url = parts._replace(netloc=f"{login}{at}{url}").geturl()
+    return replace(lane, url=url)

@@ -8,24 +8,25 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import ip_address
 from math import inf
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
 
+from autograder.exam import endings
 from autograder.exam.engines import Outgoing
-from autograder.exam.orders import Order
+from autograder.exam.orders import Match, Order, gate_rule, match_text
 from autograder.exam.process import Job, Subject, exit_text
-from autograder.exam.proxy import FaultProxy
+from autograder.exam.proxy import FaultProxy, seen_through
 from autograder.exam.recorder import Life, Recorder
 from autograder.exam.scenario import ScenarioOver
-from autograder.exam.stores import STORES, Effect, Held
+from autograder.exam.setup import Setup
+from autograder.exam.stores import Effect, Held
 from autograder.exam.waiting import wait_for_answer, wait_for_life, wait_until
 from autograder.messaging.adapter import Lane
-from autograder.model import BrokerState, Call, Content, Event, GraderError, Holder, Kind, Wait
-from autograder.subject import exits, reporter, tally, wire
+from autograder.model import BrokerState, Content, Event, GraderError, Holder, Kind, Wait
+from autograder.subject import exits, wire
 from autograder.subject.effects import amount_of
 from autograder.subject.gates import HANDLER, POINTS
 from autograder.subject.leased import lease_key
@@ -38,62 +39,8 @@ CLOSING_S = 10  # more than any adapter needs to close
 NOTICE_BEATS = 5  # heartbeats (0.05 s each) in which a process notices a signal that it handles
 WEIGHING_BEATS = 20  # heartbeats in which what is kept for a moment is forgotten
 PATIENCE_S = 2.0  # in which a broker notices that a process is gone: less than any lease
-Match = Order | Sequence[Order] | None
 ANOTHER = f"another consumer {secrets.token_hex(8)}"
 """What the examiner sets a lease to, in the part of another consumer."""
-
-
-PROVIDED = frozenset({"connect", "source", "handle", "stop", "dead_letters", "publish", *STORES})
-"""What the host gives a function; everything else that it is given is an option of the run."""
-
-
-@dataclass(frozen=True)
-class Setup:
-    """How a run begins: what is called, with what, over which kind of network."""
-
-    call: Call
-    options: Mapping[str, Any]
-    prefetch: int = 256
-    proxy: bool = False
-    stop_first: bool = False
-    hold_connect: bool = False
-    bears: Sequence[str] = ()
-    letters: tuple[Order, ...] = ()
-
-    @property
-    def told(self) -> str:
-        """`run max_attempts=3`: what is called, for the history. Nothing where it is called as a pool is."""
-        if self.call == Call(self.call.function):
-            return ""
-        said = (f"{name}={value}" for name, value in self.options.items())
-        return " ".join([self.call.function, *said])
-
-    @property
-    def dead_letters(self) -> bool:
-        """Whether the function is given dead letters."""
-        return "dead_letters" in self.call.names
-
-    @property
-    def publishes(self) -> bool:
-        """Whether the function is given a way to publish."""
-        return "publish" in self.call.names
-
-    @property
-    def has_effects(self) -> bool:
-        """Whether what the work has done lies in a database."""
-        return "db" in self.call.names
-
-    @property
-    def has_leases(self) -> bool:
-        """Whether the function is given leases."""
-        return "lease" in self.call.names
-
-    def check(self) -> None:
-        """Raise `GraderError` unless the options are those that the function takes."""
-        wanted = set(self.call.names) - PROVIDED
-        if wanted != set(self.options):
-            told = ", ".join(sorted(wanted)) or "no options"
-            raise GraderError(f"{self.call} takes {told}, not {', '.join(self.options) or 'none'}.")
 
 
 class Run:
@@ -238,8 +185,8 @@ class Run:
         await self._end_subject()
         self._set_up(function, options)
         life = self.recorder.begin_life()
-        lane = self._seen_through(self.lane, self._proxy)
-        letters = self._letters and self._seen_through(self._letters, self._letters_proxy)
+        lane = seen_through(self.lane, self._proxy)
+        letters = self._letters and seen_through(self._letters, self._letters_proxy)
         proxied = tuple(proxy.port for proxy in self._proxies)
         zygote = self._exam.zygote.with_hash_seed(hash_seed)
         if zygote is not self._exam.zygote:
@@ -282,18 +229,6 @@ class Run:
             raise GraderError(f"{setup.call} cannot follow {self._setup.call} in one run.")
         self._setup = setup
 
-    def _seen_through(self, lane: Lane, proxy: FaultProxy | None) -> Lane:
-        """The lane as the subject sees it: through the proxy, if there is one."""
-        if proxy is None:
-            return lane
-        first = lane.url.split(",", maxsplit=1)[0]
-        url = f"127.0.0.1:{proxy.port}"
-        if "://" in first:  # who logs in, and where to, stays
-            parts = urlsplit(first)
-            login, at, _ = parts.netloc.rpartition("@")
-            url = parts._replace(netloc=f"{login}{at}{url}").geturl()
-        return replace(lane, url=url)
-
     def _store_ports(self) -> tuple[int, ...]:
         return self._stores.ports if self._stores else ()
 
@@ -309,43 +244,11 @@ class Run:
     def _exited(self, subject: Subject, life: Life) -> None:
         """The subject and all it started are gone: say how, and whether anybody asked for it."""
         self.recorder.note(Kind.EXITED, exit_text(subject.exit_code))
-        sentence = "" if life.broken else self._unasked_end(subject, life)
+        sentence = "" if life.broken else endings.unasked(self._setup.call, subject, life)
         if sentence:
             life.broken = True
             self.recorder.note(Kind.BROKEN, sentence)
         self.recorder.end_life(life)
-
-    def _unasked_end(self, subject: Subject, life: Life) -> str:
-        """Why the end of this process breaks the submission; empty if it does not."""
-        code = subject.exit_code
-        if subject.garbage:
-            return f"control: the module wrote to the grader's control connection ({subject.garbage}).\n"
-        if code == reporter.EXIT_CONTROL_LOST or (code is None and not life.ended_by_us):
-            return (
-                "control: the module closed the grader's control connection or killed its keeper.\n"
-            )
-        return self._end_that_nobody_asked_for(code, life)
-
-    def _end_that_nobody_asked_for(self, code: int | None, life: tally.Life) -> str:
-        """The same, of what the kernel says."""
-        if life.ended_by_us or life.died_at_work or life.returned:
-            return ""
-        if self._setup.call.is_main and life.told:
-            return ""  # however it ends now: a guarantee judges that
-        if code in {exits.EXIT_NO_BROKER, exits.EXIT_BUG} and not self._has_begun(life):
-            return ""  # the exam asks the broker and decides whose fault it is
-        if code == -Signals.SIGXCPU:
-            return "cpu: the module used more processor time than any solution needs and was stopped.\n"
-        if code == -Signals.SIGKILL:
-            return "killed: the process was killed from outside, most likely for want of memory.\n"
-        return (
-            f"exited: the process ended by itself ({exit_text(code)}) in the middle of the run: "
-            "os._exit, or a crash.\n"
-        )
-
-    def _has_begun(self, life: tally.Life) -> bool:
-        """Whether the end of this process is the module's own: before, it is ours."""
-        return life.connected if self._setup.call.is_main else life.called
 
     async def _end_subject(self) -> None:
         """Make sure that no subject process lives, and that its leases at the broker are over."""
@@ -359,7 +262,9 @@ class Run:
         await self.recorder.life.exited.wait()
         self._exam.printed(subject)
         self._subject = None
-        started = self._has_begun(self.recorder.life)  # from then on these are the module's words
+        started = endings.has_begun(
+            self._setup.call, self.recorder.life
+        )  # from then on these are the module's words
         if subject.exit_code in {exits.EXIT_NO_BROKER, exits.EXIT_BUG} and not started:
             last = subject.printed.text().strip().splitlines()[-1:]
             raise GraderError(f"The subject could not be started: {' '.join(last)}")
@@ -717,21 +622,3 @@ def _is_here(host: str) -> bool:
     with suppress(ValueError):
         return ip_address(host).is_loopback
     return host == "localhost"
-
-
-def gate_rule(match: Match, key: str | None) -> dict[str, Any]:
-    """What a gate is about, as the host reads it."""
-    if key is not None:
-        return {"key": key}
-    if match is None:
-        return {}
-    return {"ids": [each.id for each in ([match] if isinstance(match, Order) else match)]}
-
-
-def match_text(match: Match, key: str | None) -> str:
-    """The same, as a history tells it."""
-    if key is not None:
-        return f"key {key!r}"
-    if match is None:
-        return "everything"
-    return match.id if isinstance(match, Order) else f"{len(match)} messages"

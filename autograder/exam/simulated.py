@@ -17,13 +17,15 @@ from pathlib import Path
 from signal import Signals
 from typing import Any, Self
 
+from autograder.exam import endings
 from autograder.exam.engines import Outgoing
 from autograder.exam.exam import Exam
-from autograder.exam.orders import Order
+from autograder.exam.orders import Match, Order
 from autograder.exam.process import exit_text
 from autograder.exam.recorder import Life, Recorder
-from autograder.exam.run import ANOTHER, Match, Run, Setup
+from autograder.exam.run import ANOTHER, Run
 from autograder.exam.scenario import ScenarioOver
+from autograder.exam.setup import Setup
 from autograder.exam.simulated_child import NAME, Asked, Child, ChildGoneError
 from autograder.exam.stores import Effect, Held
 from autograder.exam.waiting import check_names, detail_of
@@ -249,7 +251,7 @@ class SimRun(Run):
             self.recorder.note(Kind.EXPECTED, detail_of(self, Wait.BLOCKED, conditions))
             return
         self.recorder.note(Kind.EXITED, exit_text(gone.subject.exit_code))
-        sentence = self._unasked_end(gone.subject, life)
+        sentence = endings.unasked(self._setup.call, gone.subject, life)
         if sentence:
             life.broken = True
             self.recorder.note(Kind.BROKEN, sentence)
@@ -277,7 +279,9 @@ class SimRun(Run):
 
     def _unasked(self, how: str, life: Life) -> None:
         """A process that ends by itself in the middle of the run breaks the submission."""
-        sentence = "" if life.broken else self._end_that_nobody_asked_for(code_of(how), life)
+        sentence = (
+            "" if life.broken else endings.told_by_kernel(self._setup.call, code_of(how), life)
+        )
         if sentence:
             life.broken = True
             self.recorder.note_now(Kind.BROKEN, sentence)
