@@ -231,6 +231,9 @@ class Zygote:
         try:
             socket.send_fds(self._requests, [json.dumps(request).encode()], theirs)
         except OSError as error:
+            control.close()
+            events.close()
+            os.close(output)
             raise GraderError(f"The zygote is gone: {error}.") from error
         finally:
             their_control.close()

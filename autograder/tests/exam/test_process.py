@@ -6,9 +6,12 @@ import multiprocessing
 import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 
 from autograder.exam import process
+from autograder.messaging.adapter import Lane
+from autograder.model import Call, GraderError
 
 
 @pytest.fixture
@@ -74,3 +77,18 @@ def test_many_examiners_may_start_at_once(place):
     assert all(started.get(timeout=60) for _ in examiners)
     for each in examiners:
         each.join(60)
+
+
+async def test_a_zygote_that_is_gone_is_said_and_leaves_nothing_open(tmp_path):
+    module = tmp_path / "module.py"
+    module.touch()
+    with process.Zygote("memory", isolation_kind="plain") as zygote:
+        zygote.wait_ready()
+        zygote._process.kill()
+        zygote._process.wait()
+        lane = Lane("", "", "")
+        job = process.Job(module, Call(""), "memory", lane, {}, 0, ())
+        open_before = psutil.Process().num_fds()
+        with pytest.raises(GraderError, match="zygote is gone"):
+            zygote.fork(job, lambda _at, _line: None)
+        assert psutil.Process().num_fds() == open_before
