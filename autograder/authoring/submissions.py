@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -11,8 +12,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from autograder.authoring import folders, mutants
@@ -165,7 +167,7 @@ def run(
         return
     # spawn: a fork would inherit the server's pipes and keep them open
     executor = ProcessPoolExecutor(
-        parallel, mp_context=get_context("spawn"), initializer=_ignore_interrupts
+        parallel, mp_context=get_context("spawn"), initializer=_begin_worker
     )
     try:
         futures = {executor.submit(_interruptible, task, job): job for job in jobs}
@@ -188,6 +190,20 @@ def _as_done(futures: dict[Future[Outcome], Job]) -> Iterator[Outcome]:
             yield future.result()
         except BrokenProcessPool as error:
             yield Outcome(futures[future], None, f"a grading process died: {error}")
+
+
+def _begin_worker() -> None:
+    """What a process does before its first job."""
+    _ignore_interrupts()
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A pool whose owner was killed would wait for jobs for ever: its processes hold its pipes open."""
+    owner = parent_process()
+    if owner is not None:
+        owner.join()
+        os._exit(1)
 
 
 def _ignore_interrupts() -> None:

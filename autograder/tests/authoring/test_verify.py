@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import replace
 
+import psutil
 import pytest
 from rich.console import Console
 
@@ -261,3 +264,29 @@ def test_the_stores_of_an_exercise_are_started_once_for_all_its_programs(tmp_pat
     for engine, stores in (("nats", {"postgres": "a postgres server"}), ("sim", {})):
         with servers(engine, jobs, course.acquire) as warm:
             assert warm == {"server": f"a {engine} server", "stores": stores}
+
+
+OWNER = """
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from os import getpid
+from autograder.authoring.submissions import _begin_worker
+
+if __name__ == "__main__":
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin_worker)
+    print(pool.submit(getpid).result(), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_grading_processes_end_with_the_one_that_started_them(tmp_path):
+    script = tmp_path / "owner.py"
+    script.write_text(OWNER)
+    with subprocess.Popen(
+        [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as owner:
+        assert owner.stdout is not None
+        worker = psutil.Process(int(owner.stdout.readline()))
+        owner.kill()
+    assert not psutil.wait_procs([worker], timeout=30)[1]
