@@ -144,9 +144,8 @@ async def _why_not(
         return Wait.LATE if now - since > timeout_s else None
     if _is_silent(run, patience):
         return Wait.BLOCKED
-    if (
-        not life.called or "connecting" in conditions
-    ):  # it loads: the machine's time, and the broker's
+    connecting = "connecting" in conditions or (life.connecting and not life.connected)
+    if connecting or not life.called:  # the machine's time, and the broker's
         return Wait.LATE if now - since > timeout_s else None
     idle = beat.busy == beat.held and not beat.settling
     if "exited" in conditions and life.told and "returned" not in conditions:

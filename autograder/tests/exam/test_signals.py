@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autograder.exam import ScenarioOver
-from autograder.model import Kind
+from autograder.model import Kind, Wait
 from autograder.tests.exam.mains import (
     BY_LOOP,
     IN_A_TASK,
@@ -94,3 +94,18 @@ async def test_a_signal_meets_a_process_that_connects(make_exam: MakeExam, insta
     assert await told_at_the_gate(exam) == [
         Kind.CONNECTING, Kind.FAULT, Kind.CONNECTED, Kind.RUN_RETURNED,
     ]  # fmt: skip
+
+
+async def test_a_broker_that_does_not_let_a_process_connect_is_not_its_fault(
+    make_exam: MakeExam,
+):
+    exam = make_exam(Program("it connects", (), "", BY_LOOP).source, MAIN)
+    async with exam.start(workers=1, deadline_s=5, hold_connect=True, proxy=True) as run:
+        await run.until(connecting=True)
+        await run.terminate()
+        run.stall()
+        await run.let_connect()
+        with pytest.raises(ScenarioOver):
+            await run.until(timeout_s=3, exited=True)
+    (said,) = exam.histories[0].of(Kind.EXPECTED)[-1:]
+    assert said.detail.startswith(Wait.LATE)
