@@ -79,9 +79,9 @@ class Recorder(tally.Tally):
         It works until it is killed, and the broker is looked at after that: what it settled meanwhile
         would seem lost. Its end itself is our tidying up, and no part of the history.
         """
-        later = self.since(place)
+        events = self.events
         tidying = {Kind.EXITED, Kind.BROKEN}
-        return self.since(0)[:place] + tuple(each for each in later if each.kind not in tidying)
+        return events[:place] + tuple(each for each in events[place:] if each.kind not in tidying)
 
     def owed(self) -> int:
         """How many confirmed messages nobody has tried to ack or to give up."""

@@ -262,9 +262,8 @@ class Run:
         await self.recorder.life.exited.wait()
         self._exam.printed(subject)
         self._subject = None
-        started = endings.has_begun(
-            self._setup.call, self.recorder.life
-        )  # from then on these are the module's words
+        # from then on these are the module's words
+        started = endings.has_begun(self._setup.call, self.recorder.life)
         if subject.exit_code in {exits.EXIT_NO_BROKER, exits.EXIT_BUG} and not started:
             last = subject.printed.text().strip().splitlines()[-1:]
             raise GraderError(f"The subject could not be started: {' '.join(last)}")

@@ -6,7 +6,7 @@ meanwhile falls exactly between two commands of a program that should have used 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
 from autograder.messaging.route import Posted
@@ -77,18 +77,16 @@ class RecordedLease:
 
     async def delete_if_equals(self, key: str, value: str) -> bool:
         """See `autograder.storage.Lease.delete_if_equals`."""
-        await self._pass(RELEASE, key)
-        with self._asking():
-            deleted = await self._inner.delete_if_equals(key, value)
-        self._tell(Kind.LEASE_RELEASED, key, "" if deleted else "no")
-        self._may_be_lost(RELEASE, key)
-        return deleted
+        return await self._release(self._inner.delete_if_equals, key, value)
 
     async def delete(self, key: str) -> bool:
         """See `autograder.storage.Lease.delete`."""
+        return await self._release(self._inner.delete, key)
+
+    async def _release(self, ask: Callable[..., Awaitable[bool]], key: str, *value: str) -> bool:
         await self._pass(RELEASE, key)
         with self._asking():
-            deleted = await self._inner.delete(key)
+            deleted = await ask(key, *value)
         self._tell(Kind.LEASE_RELEASED, key, "" if deleted else "no")
         self._may_be_lost(RELEASE, key)
         return deleted

@@ -29,6 +29,10 @@ CONFIRM_WINDOW = 2_000
 LETTER_LEASE_S = 30.0
 """How long a letter may be in hand: a replay needs milliseconds for it."""
 
+_A_MOMENT = (
+    b'{"batch":1,"expires":1000000000}'  # nanoseconds in which a consumer hears of a message
+)
+
 LOST = "the connection was lost"
 FOR_EVER_S = 1e6
 
@@ -160,19 +164,21 @@ class NatsEngine:
     async def read(self, lane: Lane) -> list[Outgoing]:
         """Ask as the consumer does, and acknowledge."""
         found: list[Outgoing] = []
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{lane.channel}.{lane.consumer}"
         while True:
             async with self.ours():  # its time limit is for an answer: there may be thousands
-                self._not_lost()
-                # an inbox of its own: a message comes under the subject it was published to
-                asking = b'{"batch":1,"no_wait":true}'
-                message = await self._client.request(subject, asking, PATIENCE_S, old_style=True)
-                if not message.reply:  # a status: the consumer knows of none
-                    if not (await self.state(lane)).waiting:
-                        return found
-                    continue
+                message = await self._next(lane, b'{"batch":1,"no_wait":true}')
+                if not message.reply and (await self.state(lane)).waiting:
+                    message = await self._next(lane, _A_MOMENT)
+                if not message.reply:  # a status: there is none
+                    return found
                 found.append(_outgoing(message))
                 await self._answered(await self._request(message.reply, b"+ACK"))
+
+    async def _next(self, lane: Lane, request: bytes) -> Msg:
+        self._not_lost()
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{lane.channel}.{lane.consumer}"
+        # an inbox of its own: a message comes under the subject it was published to
+        return await self._client.request(subject, request, PATIENCE_S, old_style=True)
 
     async def expire(self, lane: Lane) -> None:
         """Negatively acknowledge, in the dead process's place, whatever it left unsettled.
