@@ -86,14 +86,16 @@ async def test_a_quiet_night(exam: Exam) -> None:
     """All work is done, also what failed at first or for good; then nothing comes but the signal.
 
     For flags that are looked at now and then, for takes that nobody ends, and for drains that wait for
-    a message.
+    a message. For each worker there is a handler that lets out a `CancelledError` of its own, long before
+    anybody is told to end: whoever takes it for the end has none left for the work behind.
     """
     workers = exam.random.randint(1, 4)
     good, flaky = exam.messages(workers + 3), exam.messages(2, transient=1)
-    hopeless = exam.messages(2, permanent=True)
+    bad = [*exam.messages(workers, cancelled=1), *exam.messages(2, permanent=True)]
+    orders = [*flaky, *bad, *good]
     async with exam.start(workers=workers, deadline_s=FAR_S) as run:
-        await run.publish([*flaky, *good, *hopeless])
-        await run.until(settled=len(good) + len(flaky) + len(hopeless))
+        await run.publish(orders)
+        await run.until(settled=len(orders))
         await run.terminate()
         await run.until(exited=True)
 
@@ -200,13 +202,19 @@ async def test_work_that_takes_most_of_the_time_there_is(exam: Exam) -> None:
     shutdown_drains_in_flight, exit_code_tells, connection_closed_cleanly, no_message_is_lost
 )
 async def test_handlers_that_fail_while_everything_ends(exam: Exam) -> None:
-    """What fails after the signal is given back, or up, as at any other time: that is an end, too."""
-    workers = 3
+    """What fails after the signal is given back, or up, as at any other time: that is an end, too.
+
+    One handler lets out a `CancelledError` of its own, and one works on for a while: for whoever is told
+    to end, and takes the one for the end of the other.
+    """
     orders = [
         *exam.messages(1, transient=1),
         *exam.messages(1, permanent=True),
         *exam.messages(1, error=1),
+        *exam.messages(1, cancelled=1),
+        *exam.messages(1, sleep_s=0.1),
     ]
+    workers = len(orders)
     exam.random.shuffle(orders)
     async with exam.start(workers=workers, deadline_s=FAR_S) as run:
         await run.hold()
