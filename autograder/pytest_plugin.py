@@ -182,6 +182,7 @@ async def exam(
             **named,
         )
     finally:
+        await stores.close()
         await engine.close()
     if not brokers.is_alive(server):
         raise GraderError(f"The {server.engine} server died during the test.")

@@ -26,6 +26,10 @@ STORES: Mapping[str, str] = {"db": "postgres", "lease": "valkey"}
 """What a function is given by name, and the store that it comes from."""
 
 _PATIENCE_S = 20.0
+_SCRAM_ITERATIONS_SINCE = (16,)
+"""Version of PostgreSQL that can be told how often SCRAM hashes a password, 4,096 times by default
+(https://www.postgresql.org/docs/16/runtime-config-connection.html): that slows guessing down, and a
+run's password of 128 random bits needs no such help. Both sides do it for every connection."""
 _COMMANDS = "-@all +auth +ping +get +set +del +pexpire +eval"  # what the port `Lease` is made of
 Effect = tuple[str, str]
 """The id of a message, and what else the row says."""
@@ -55,6 +59,9 @@ class Stores:
 
     servers: Mapping[str, Server] = field(default_factory=dict)
     tables: str = ""
+    _idle: list[Any] = field(default_factory=list)
+    """The examiner's connections to PostgreSQL that no run uses now: one costs as much as a run's
+    tables do."""
 
     def open(self, call: Call) -> RunStores:
         """What one run of this function needs. It still has to be `prepare`d."""
@@ -65,14 +72,23 @@ class Stores:
                     f"This run needs {STORES[name]}, and nobody has started it.",
                     next_command=f"ackademy brokers up {STORES[name]}",
                 )
-        return RunStores(self.servers, names, self.tables)
+        return RunStores(self.servers, names, self.tables, self._idle)
+
+    async def close(self) -> None:
+        """Close the examiner's connections, when there are no more runs."""
+        while self._idle:
+            self._idle.pop().terminate()
+        await asyncio.sleep(0)  # closed transports say goodbye in the loop's next turn
 
 
 class RunStores:
     """The stores of one run."""
 
-    def __init__(self, servers: Mapping[str, Server], names: Sequence[str], tables: str) -> None:
+    def __init__(
+        self, servers: Mapping[str, Server], names: Sequence[str], tables: str, idle: list[Any]
+    ) -> None:
         self._servers = servers
+        self._idle = idle
         self._names = names
         self._tables = tables
         self._user = f"run_{secrets.token_hex(8)}"
@@ -105,12 +121,11 @@ class RunStores:
             ) from error
 
     async def _prepare_postgres(self) -> None:
-        import asyncpg  # noqa: PLC0415 - slow to import, and most exercises have no database
-
         url = self._servers["postgres"].url
-        tls: dict[str, Any] = {} if "sslmode=" in url else {"ssl": False}
-        self._postgres = await asyncpg.connect(url, timeout=_PATIENCE_S, **tls)
+        self._postgres = self._idle.pop() if self._idle else await _connect(url)
         user = self._user
+        if self._postgres.get_server_version() >= _SCRAM_ITERATIONS_SINCE:
+            await self._postgres.execute("SET scram_iterations = 1")
         await self._postgres.execute(
             f"CREATE ROLE {user} LOGIN PASSWORD '{self._password}'; CREATE SCHEMA {user}; "
             f"GRANT USAGE, CREATE ON SCHEMA {user} TO {user}; "
@@ -175,11 +190,26 @@ class RunStores:
                     f"DROP SCHEMA {self._user} CASCADE; DROP OWNED BY {self._user}; "
                     f"DROP ROLE {self._user}"
                 )
-            self._postgres.terminate()
+            self._keep_or_end()
         if self._valkey is not None:
             with suppress(Exception):
                 await self._valkey.call("ACL", "DELUSER", self._user)
             self._valkey.close()
+
+    def _keep_or_end(self) -> None:
+        connection, self._postgres = self._postgres, None
+        if connection.is_closed() or connection.is_in_transaction():
+            connection.terminate()
+        else:
+            self._idle.append(connection)
+
+
+async def _connect(url: str) -> Any:
+    """A connection of the examiner's; it prepares nothing, for the next run's tables are others."""
+    import asyncpg  # noqa: PLC0415 - slow to import, and most exercises have no database
+
+    tls: dict[str, Any] = {} if "sslmode=" in url else {"ssl": False}
+    return await asyncpg.connect(url, timeout=_PATIENCE_S, statement_cache_size=0, **tls)
 
 
 def _as_user(url: str, user: str, password: str) -> str:

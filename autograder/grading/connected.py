@@ -27,7 +27,7 @@ from autograder.grading.session import Session, open_session
 from autograder.grading.submission import HandedIn
 from autograder.model import Exercise, Grade
 
-AT_ONCE = 6  # scenarios in flight: each waits most of its time for something
+AT_ONCE = 12  # scenarios in flight: each waits most of its time for something
 CLIENTS = ("aiokafka", "nats-py", "pika")  # packages that speak to the real brokers
 
 

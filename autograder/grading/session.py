@@ -14,7 +14,7 @@ from autograder.exam import Exam, Scenario, ScenarioOver, Zygote
 from autograder.exam.engines import Engine, open_engine
 from autograder.exam.stores import Stores, of_exercise
 from autograder.grading.verdicts import Judged, judge
-from autograder.model import Exercise, GraderError
+from autograder.model import Exercise, GraderError, Status
 
 
 @dataclass
@@ -50,22 +50,27 @@ class Session:
         except TimeoutError:
             pass  # the history is marked as truncated
         except (GraderError, OSError) as error:
-            self._blame_server(error)
+            await self._blame_server(error)
             raise
-        self._blame_server(None)
+        judged = judge(self.exercise, scenario.guarantees, exam.histories)
+        if not (judged and all(map(_all_kept, judged))):  # what went well went through the servers
+            await self._blame_server(None)
         if not exam.histories:
             raise GraderError(_no_history(scenario, exam))
-        judged = judge(self.exercise, scenario.guarantees, exam.histories)
         return Examined(judged, exam.output, exam.notices)
 
-    def _blame_server(self, error: Exception | None) -> None:
+    async def _blame_server(self, error: Exception | None) -> None:
         for server in (self.server, *self.stores.servers.values()):
-            if not brokers.is_alive(server):
+            if not await asyncio.to_thread(brokers.is_alive, server):
                 raise GraderError(
                     f"The {server.engine} server ({server.provider}) died during the run: "
                     "nothing that happened since counts.",
                     next_command="ackademy brokers status",
                 ) from error
+
+
+def _all_kept(judged: Judged) -> bool:
+    return all(verdict.status is Status.PASS for verdict in judged.verdicts.values())
 
 
 def _no_history(scenario: Scenario, exam: Exam) -> str:
@@ -102,4 +107,6 @@ async def open_session(
             if store not in servers:
                 servers[store] = await stack.enter_async_context(brokers.acquire(store))
         await asyncio.to_thread(zygote.wait_ready)
-        yield Session(exercise, server, engine, zygote, Stores(servers, exercise.tables))
+        opened = Stores(servers, exercise.tables)
+        stack.push_async_callback(opened.close)
+        yield Session(exercise, server, engine, zygote, opened)

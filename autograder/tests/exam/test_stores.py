@@ -23,8 +23,10 @@ pytestmark = [pytest.mark.postgres, pytest.mark.valkey]
 
 
 @pytest.fixture
-def stores(bench):
-    return Stores({name: bench.server(name) for name in STORES.values()}, TABLES)
+async def stores(bench):
+    stores = Stores({name: bench.server(name) for name in STORES.values()}, TABLES)
+    yield stores
+    await stores.close()
 
 
 @pytest.fixture
@@ -53,6 +55,27 @@ async def test_effects_are_what_is_committed(run):
             assert await run.effects() == []
         await db.execute(BOOK, id="a")
         assert await run.effects() == [("a", "amount 7")] * 2
+
+
+async def test_the_next_run_has_tables_of_its_own_on_the_same_connection(run, stores):
+    async with open_postgres(run.job["db"]) as db:
+        await db.execute(BOOK, id="a")
+    await run.drop()
+    again = stores.open(BOTH)
+    await again.prepare()
+    assert await again.effects() == []
+    async with open_postgres(again.job["db"]) as db:
+        await db.execute(BOOK, id="b")
+    assert await again.effects() == [("b", "amount 7")]
+    await again.drop()
+
+
+async def test_a_password_is_hashed_as_often_as_its_strength_needs(run, stores):
+    admin = await asyncpg.connect(stores.servers["postgres"].url, ssl=False)
+    role = run.job["db"].partition("//")[2].partition(":")[0]
+    found = await admin.fetchval("SELECT rolpassword FROM pg_authid WHERE rolname = $1", role)
+    admin.terminate()
+    assert found.startswith("SCRAM-SHA-256$1:")
 
 
 async def test_a_subject_may_add_effects_and_take_none_back(run):
@@ -123,7 +146,9 @@ async def test_nothing_is_left_of_a_run(bench, stores):
 
 
 async def test_tables_that_are_no_sql_are_our_fault(stores):
-    run = Stores(stores.servers, "CREATE TABEL oops").open(BOTH)
+    oops = Stores(stores.servers, "CREATE TABEL oops")
+    run = oops.open(BOTH)
     with pytest.raises(GraderError, match="cannot prepare its stores"):
         await run.prepare()
     await run.drop()
+    await oops.close()
