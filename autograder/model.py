@@ -197,18 +197,17 @@ class Holder:
     @classmethod
     def read(cls, detail: str) -> Holder:
         """From an event's detail. Raises `ValueError` for what is none."""
-        if detail in _NO_TOKEN:
-            return cls(_NO_TOKEN[detail])
-        token, left = detail.removeprefix("token ").split(", ")
-        seconds = None if left == FOR_EVER else float(left.removesuffix(" s left"))
-        return cls(int(token), seconds)
+        who, _, left = detail.partition(", ")
+        seconds = None if left in {"", FOR_EVER} else float(left.removesuffix(" s left"))
+        token = _NO_TOKEN[who] if who in _NO_TOKEN else int(who.removeprefix("token "))
+        return cls(token, seconds)
 
     def __str__(self) -> str:
-        """`token 2, 59.9 s left`, `nobody`."""
+        """`token 2, 59.9 s left`, `nobody`, `another consumer`: the examiner gives its own no life span."""
+        left = FOR_EVER if self.left_s is None else f"{self.left_s:.1f} s left"
         for said, token in _NO_TOKEN.items():
             if token == self.token:
-                return said
-        left = FOR_EVER if self.left_s is None else f"{self.left_s:.1f} s left"
+                return said if self.left_s is None else f"{said}, {left}"
         return f"token {self.token}, {left}"
 
 

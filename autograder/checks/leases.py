@@ -111,9 +111,10 @@ def only_the_owner_releases(history: History) -> Verdict:
     """A lease is released by who has taken it, and by nobody else.
 
     The examiner takes a lease away, as another consumer does when its time is over, while the handler
-    works or while its release is on the way to the server. Wrong when the other's lease is gone, or
-    replaced, at the next look. Wrong, too, when two takes of one message's lease have the same token: whoever
-    comes too late would then release the other's.
+    works or while its release is on the way to the server. Wrong when the other's lease is gone, replaced,
+    or given a life span at the next look: a renewal asks whose it is, too. Wrong, too, when two takes of one
+    message's lease have the same token, in one process or in two: whoever comes too late would then
+    release the other's.
     """
     found = looks(history)
     if not found:
@@ -123,11 +124,9 @@ def only_the_owner_releases(history: History) -> Verdict:
         taken = other_holds(history, look.message, look.place)
         if taken is None:
             continue
-        if look.holder.token >= 0:
+        if look.holder.token >= 0 or look.holder.left_s is not None:
             return _not_left_alone(history, look, taken)
-        if any(
-            s.started < taken < s.ended < look.place for s in work_on(history, look.message)
-        ) or any(taken < place < look.place for place in releases_of(history, look.message)):
+        if _was_tempted(history, look, taken):
             kept.add(look.message)
     for one in found:
         for other in found:
@@ -142,8 +141,22 @@ def only_the_owner_releases(history: History) -> Verdict:
     )
 
 
+def _was_tempted(history: History, look: Look, taken: int) -> bool:
+    """Whether work that had begun under the lease ended before this look, or was to renew it by then."""
+    begun = [s for s in work_on(history, look.message) if s.started < taken]
+    passed_s = history.events[look.place].at - history.events[taken].at
+    return (
+        any(taken < s.ended < look.place for s in begun)
+        or any(taken < place < look.place for place in releases_of(history, look.message))
+        or bool(begun and ttl_s(history) and passed_s >= ttl_s(history) / 2)
+    )
+
+
 def _not_left_alone(history: History, look: Look, taken: int) -> Verdict:
-    if look.holder.token:
+    if look.holder.token < 0:
+        what = f"somebody had given it a life span, of which {look.holder.left_s:.1f} s were left"
+        slip = "Is a lease renewed without a look at who holds it? See `expire_if_equals`."
+    elif look.holder.token:
         what = "somebody had taken it over"
         slip = "Is a lease renewed, or taken, without a look at who holds it?"
     else:
@@ -167,7 +180,8 @@ def _same_token(history: History, one: Look, other: Look, takes: list[int]) -> V
     return failed(
         f"Two takes of the lease of {one.message} had the same token: who is late releases the other's.",
         witness(history, [one.place, *takes[-2:], other.place]),
-        "Is the token made once, or of what two deliveries share, instead of anew for each take?",
+        "Is the token made once, counted in each process, or made of what two deliveries share, instead "
+        "of anew for each take?",
     )
 
 

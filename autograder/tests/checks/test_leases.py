@@ -151,6 +151,19 @@ class TestOnlyTheOwnerReleases:
         assert verdict.status is Status.FAIL
         assert "it was free" in verdict.observed
 
+    def test_given_a_life_span(self):
+        story = begun("a").at_work("a").other("a").look("a", Holder(-1, 19.5))
+        verdict = judged(only_the_owner_releases, story)
+        assert "somebody had given it a life span, of which 19.5 s were left" in verdict.observed
+        assert "expire_if_equals" in verdict.slip
+
+    @pytest.mark.parametrize(
+        ("passed_s", "status"), [(29.0, Status.INCONCLUSIVE), (30.0, Status.PASS)]
+    )
+    def test_left_alone_by_work_that_goes_on_until_a_renewal_is_due(self, passed_s, status):
+        story = begun("a").at_work("a").other("a").wait(passed_s).look("a", Holder(-1))
+        assert judged(only_the_owner_releases, story).status is status
+
     def test_overwritten(self):
         verdict = judged(only_the_owner_releases, self.lost().look("a", MINE))
         assert "somebody had taken it over" in verdict.observed
@@ -165,6 +178,11 @@ class TestOnlyTheOwnerReleases:
 
     def test_the_same_token_for_two_takes(self):
         story = begun("a").at_work("a").look("a", MINE).over("a").at_work("a").look("a", MINE)
+        assert "had the same token" in judged(only_the_owner_releases, story).observed
+
+    def test_the_same_token_in_two_processes(self):
+        story = begun("a").at_work("a").look("a", MINE).kill().over("a")
+        story = story.begin().at_work("a").look("a", MINE)
         assert "had the same token" in judged(only_the_owner_releases, story).observed
 
     def test_the_same_token_at_two_looks_at_one_take(self):

@@ -27,6 +27,7 @@ from autograder.exam import Exam, guarantees
 
 TTL_S = 60  # longer than any scenario: what ends a lease here is the examiner's hand
 LONG_S = 300  # so that no number in the module passes for both
+SHORT_S = 1  # whoever renews a lease does it within half of that
 
 
 @guarantees(
@@ -237,9 +238,10 @@ async def test_another_consumer_holds_the_lease(exam: Exam) -> None:
     """Before the work, of some messages, and then no more: what was given back is charged after all.
 
     For whoever takes no answer for an answer, has a key of its own, or acks what is somebody else's. One
-    other message takes its time, so the held ones are met several times: for whoever has the patience of one.
+    other message takes its time, so the held ones are met several times: for whoever has the patience of one,
+    or of a second.
     """
-    held, others = exam.messages(2), [*exam.messages(5), *exam.messages(1, sleep_s=0.7)]
+    held, others = exam.messages(2), [*exam.messages(5), *exam.messages(1, sleep_s=1.2)]
     async with exam.start(function="charge", workers=4, ttl_s=TTL_S) as run:
         await run.take_leases(held)
         await run.publish([*held, *others])
@@ -304,6 +306,28 @@ async def test_the_lease_is_lost(exam: Exam) -> None:
         await run.until(returned=True)
 
 
+@guarantees(only_the_owner_releases, every_delivery_is_settled, no_message_is_lost)
+async def test_the_lease_is_lost_before_it_is_renewed(exam: Exam) -> None:
+    """While one more message takes its time, a renewal falls due: for one that asks nobody.
+
+    Whoever does not renew notices nothing; whoever does may go on, or end its work and begin anew.
+    """
+    lost, other = exam.messages(1), exam.messages(1, sleep_s=0.55 * SHORT_S)
+    async with exam.start(function="charge", workers=3, ttl_s=SHORT_S) as run:
+        await run.hold(lost)
+        await run.publish(lost)
+        await run.until(started=1)
+        await run.take_leases(lost)
+        await run.publish(other)
+        await run.until(finished=1)
+        await run.look_at_leases(lost)
+        await run.free_leases(lost)
+        await run.release(lost)
+        await run.until(settled=2)
+        await run.stop()
+        await run.until(returned=True)
+
+
 @guarantees(leases_are_released, no_message_is_lost, every_delivery_is_settled)
 async def test_charges_that_fail(exam: Exam) -> None:
     """The next attempt meets the lease of the last one, if that one has kept it."""
@@ -330,15 +354,28 @@ async def test_the_connection_to_the_leases_breaks(exam: Exam) -> None:
         await run.until(returned=True)
 
 
-@guarantees(one_holder_at_a_time, leases_expire, no_message_is_lost)
+@guarantees(one_holder_at_a_time, only_the_owner_releases, leases_expire, no_message_is_lost)
 async def test_killed_under_the_lease(exam: Exam) -> None:
-    """SIGKILL in the middle of the work: nobody goes on before the time is over, then somebody does."""
+    """SIGKILL in the middle of the work: nobody goes on before the time is over, then somebody does.
+
+    The first message is alone in the world, and the time of its lease is over when the next process
+    begins: its first take, too. For tokens that begin with the process.
+    """
     workers = exam.random.randint(2, 3)
-    orders = exam.messages(workers)
+    first, later = exam.messages(1), exam.messages(workers - 1)
+    orders = [*first, *later]
     async with exam.start(function="charge", workers=workers, ttl_s=LONG_S) as run:
         await run.hold()
-        await run.publish(orders)
-        await run.until(started=workers)
+        await run.publish(first)
+        await run.until(running=1)
+        await run.look_at_leases(first)
+        await run.kill()
+        await run.end_leases(first)
+        await run.restart()
+        await run.until(running=1)
+        await run.look_at_leases(first)
+        await run.publish(later)
+        await run.until(running=workers)
         await run.look_at_leases(orders)
         await run.kill()
         await run.restart()
