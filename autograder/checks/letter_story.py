@@ -14,7 +14,7 @@ from autograder.checks.letterbook import (
     REASON,
     Case,
     between,
-    cases,
+    cases_of,
     contents,
     max_attempts,
 )
@@ -85,9 +85,12 @@ def _what_is_wrong(history: History, letter: Event) -> str:
     for name in (ERROR, ATTEMPTS, FIRST, LAST):
         if not content.headers.get(name):
             return _lacking(content, name)
-    written = [case for case in cases(history) if case.event.message == letter.message]
-    told = [_differs(history, case, content) for case in written]
-    return "" if not told or "" in told else told[-1]
+    why = ""
+    for case in cases_of(history, letter.message):
+        why = _differs(history, case, content)
+        if not why:
+            break
+    return why
 
 
 def _lacking(content: Content, name: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from autograder.checks.lives import NEVER
 from autograder.checks.memo import remembered
@@ -92,6 +93,19 @@ def cases(history: History) -> tuple[Case, ...]:
     return tuple(_case(history, place) for place in history.places[Kind.DEAD_LETTER])
 
 
+@remembered
+def _cases_by_message(history: History) -> Mapping[str, list[Case]]:
+    found: dict[str, list[Case]] = {}
+    for case in cases(history):
+        found.setdefault(case.event.message, []).append(case)
+    return found
+
+
+def cases_of(history: History, message: str) -> Sequence[Case]:
+    """Every letter that a consumer wrote of this message, or tried to."""
+    return _cases_by_message(history).get(message, ())
+
+
 def _case(history: History, place: int) -> Case:
     event = history.events[place]
     latest = failure = None
@@ -121,6 +135,15 @@ def _by_message(history: History) -> Mapping[str, list[int]]:
     return found
 
 
+@remembered
+def _by_kind(history: History) -> Mapping[str, Mapping[Kind, list[int]]]:
+    found: dict[str, dict[Kind, list[int]]] = {}
+    for message, places in _by_message(history).items():
+        for place in places:
+            found.setdefault(message, {}).setdefault(history.events[place].kind, []).append(place)
+    return found
+
+
 def _about(history: History, message: str) -> list[int]:
     return _by_message(history).get(message, [])
 
@@ -129,10 +152,11 @@ def between(
     history: History, message: str, start: int, end: int, *kinds: Kind, process: int = 0
 ) -> list[int]:
     """Where this message has events of these kinds after `start` and before `end`."""
-    places = _about(history, message)
-    events = history.events
+    found = _by_kind(history).get(message, {})
+    events, parts = history.events, [found.get(kind, []) for kind in kinds]
+    places = parts[0] if len(parts) == 1 else sorted(chain.from_iterable(parts))
     return [
         place
         for place in places[bisect_left(places, start + 1) : bisect_left(places, end)]
-        if events[place].kind in kinds and (not process or events[place].process == process)
+        if not process or events[place].process == process
     ]
