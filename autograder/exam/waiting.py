@@ -32,7 +32,6 @@ STILL_BEATS = 40  # heartbeats (0.05 s each when the machine is idle) without an
 STILL_S = 2.0  # and at least this long
 DRAINED_BEATS = 20  # heartbeats of stillness before the broker is asked whether anything is left
 SILENT_S = 6.0  # no heartbeat for so long: the event loop is blocked
-STORM_REPEATS = 100  # takes or handler calls of one message: no scenario asks for a tenth of it
 LAG_S = 0.5  # the examiner itself was held up for so long: its clock proves nothing
 
 
@@ -137,7 +136,7 @@ async def _why_not(
     life, beat, now = recorder.life, recorder.beat, time.monotonic()
     if life.broken or life.exited.is_set() or (life.returned and "exited" not in conditions):
         return Wait.ENDED
-    if recorder.most_repeats > STORM_REPEATS:
+    if recorder.is_storm:
         return Wait.STORM
     since = max(recorder.moved_at, patience.since)
     if run.paused:

@@ -28,9 +28,6 @@ from autograder.subject.tally import Life, Tally
 STILL_S = 2.0
 """Virtual seconds without any event after which a pool that polls counts as standing still."""
 
-STORM_REPEATS = 100
-"""Takes or handler calls of one message; the same as on a real broker."""
-
 NOTICED_S = 0.25
 """Virtual seconds in which a process notices a signal that it handles: as on a real broker."""
 
@@ -420,7 +417,7 @@ class World:
         tally, life = self.tally, self.tally.life
         if life.broken or life.gone or (life.returned and "exited" not in conditions):
             return Wait.ENDED
-        if tally.most_repeats > STORM_REPEATS:
+        if tally.is_storm:
             return Wait.STORM
         still_s = self.clock.now - self._moved_at
         if "exited" in conditions and life.told and "returned" not in conditions:

@@ -51,6 +51,13 @@ class Life:
     running: set[int] = field(default_factory=set)
 
 
+STORM_REPEATS = 100
+"""Takes or handler calls of one message: no scenario asks for a tenth of it."""
+
+STORM_REPEATS_IN_ALL = 3_000
+"""Those of all messages beyond each one's first: a hundred messages go round as one does."""
+
+
 class Tally:
     """Counters over all lives of a run."""
 
@@ -58,7 +65,8 @@ class Tally:
         self.life = Life(0, 0)
         self.connections = 0  # how often the present process has connected
         self.connections_at_cut = 0
-        self.most_repeats = 0  # how often one message was taken, handled or published, at most
+        self._in_all = 0  # how often anything was, that had been before
+        self._most_repeats = 0  # how often one message was taken, handled or published, at most
         self._messages: dict[str, set[str]] = {
             name: set() for name in (*_DISTINCT.values(), "settled", "given_up")
         }
@@ -67,6 +75,11 @@ class Tally:
         self._unsure: set[str] = set()
         self.deliveries = 0  # the highest number there was
         self._repeats: Counter[tuple[Kind, str]] = Counter()
+
+    @property
+    def is_storm(self) -> bool:
+        """Whether messages come again so often that this would go on for ever."""
+        return self._most_repeats > STORM_REPEATS or self._in_all > STORM_REPEATS_IN_ALL
 
     def numbered(self, life: Life, delivery: int) -> int:
         """A process's own number of a delivery as the run's number; 0 stays 0."""
@@ -94,7 +107,8 @@ class Tally:
             self._unsure.discard(message)
         if kind in _REPEATED:
             self._repeats[kind, message] += 1
-            self.most_repeats = max(self.most_repeats, self._repeats[kind, message])
+            self._in_all += self._repeats[kind, message] > 1
+            self._most_repeats = max(self._most_repeats, self._repeats[kind, message])
         if kind in _DISTINCT:
             self._messages[_DISTINCT[kind]].add(message)
         elif kind in _EVENTS:
