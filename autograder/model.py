@@ -73,6 +73,9 @@ class Kind(StrEnum):
     )
     LEASE_TAKEN = "lease taken"  # the key was set; detail: its life span, "60 s" or "for ever"
     LEASE_REFUSED = "lease refused"  # somebody else holds it; told once, until it is taken
+    LEASE_HAMMERED = (
+        "lease hammered"  # and is asked for all the time; detail: the pauses in between
+    )
     LEASE_RELEASED = (
         "lease released"  # a command that deletes came back; detail: "no" if it did nothing
     )

@@ -239,6 +239,39 @@ def _wrong_span(history: History, look: Look, taken: int, what: str) -> Verdict:
 
 
 @guarantee
+def held_leases_get_a_pause(history: History) -> Verdict:
+    """A held lease is asked for again after a pause, not at once.
+
+    Wrong when ten pauses of a process in a row, from the answer that a lease is held to its next question about
+    it, come to less than 0.2 s, be it in a loop of its own or because it gives the message back without a
+    delay: of the contract's shortest they make half a second. That takes from the server, and from the broker,
+    what others need, the holder among them. Measured on the process's own clock and without the time an
+    answer takes: a slow machine makes pauses longer.
+
+    Tolerated: a pause of any kind, and two deliveries of one message that wait beside each other.
+    """
+    hammered = history.places[Kind.LEASE_HAMMERED]
+    if not hammered:
+        refused = history.places[Kind.LEASE_REFUSED]
+        if not refused:
+            return inconclusive("Nobody met a lease that was held.")
+        return passed(
+            f"{counted(len(refused), 'held lease')} met, and asked for again after a pause."
+        )
+    event = history.events[hammered[0]]
+    places = before(story(history, event.message, hammered[0]), hammered[0])
+    given_back = any(history.events[place].kind is Kind.REQUEUE for place in places)
+    slip = "Does the loop that asks again sleep in between, for 0.05 s or more?"
+    if given_back:
+        slip = "Is the message given back without `delay_s`? Then it comes again at once."
+    return failed(
+        f"The lease of {event.message} was held, and was asked for again and again, with {event.detail}.",
+        witness(history, [*places[:3], *places[-4:], hammered[0]]),
+        slip,
+    )
+
+
+@guarantee
 def leases_are_released(history: History) -> Verdict:
     """When the work is over, well or badly, its lease is free at once.
 

@@ -369,6 +369,7 @@ _SHAPES: dict[Kind, tuple[str, Callable[[float], str]]] = {
     Kind.LEASE_SEEN: ("exam", _diamond),
     Kind.LEASE_TAKEN: ("good", lambda r: _square(r * 0.9)),
     Kind.LEASE_REFUSED: ("", lambda r: _square(r * 0.9)),
+    Kind.LEASE_HAMMERED: ("", lambda r: _square(r * 0.9)),
     Kind.LEASE_RELEASED: ("full", lambda r: _square(r * 0.9)),
     Kind.EFFECT: ("work2 full", lambda r: _square(r * 0.9)),
     Kind.EXPECTED: ("exam", lambda r: _circle(r) + f"M0 {-r * 0.55:.1f}V0H{r * 0.45:.1f}"),

@@ -79,6 +79,7 @@ _EVENTS = {
     Kind.LEASE_LOST: "connection lost at",
     Kind.LEASE_TAKEN: "lease taken",
     Kind.LEASE_REFUSED: "lease is held",
+    Kind.LEASE_HAMMERED: "lease asked for",
     Kind.LEASE_RELEASED: "lease released",
     Kind.LEASE_SEEN: "the lease of",
     Kind.RELEASED: "gate opened",

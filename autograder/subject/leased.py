@@ -6,6 +6,8 @@ meanwhile falls exactly between two commands of a program that should have used 
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
@@ -19,10 +21,46 @@ from autograder.subject.reporter import Reporter
 PREFIX = "charge:"
 """What the key of a lease begins with; the rest is the id of the message."""
 
+MANY, PAUSES_S = 10, 0.2
+"""So many pauses that come to less in sum are told: of those that the contract allows ten are 0.5 s, and
+0.25 s where two deliveries of one message wait beside each other."""
+
 
 def lease_key(message: str) -> str:
     """The key of this message's lease."""
     return PREFIX + message
+
+
+_LOOK = "look"
+
+
+class _Pauses:
+    """How long it was each time from the answer that a lease is held to the next question about it.
+
+    On the process's own clock, and without the time that an answer takes: a machine or a server that is
+    slow makes pauses longer, never shorter. Looks and takes are apart: one may follow the other at once.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[str, str], float] = {}
+        self._last: dict[tuple[str, str], deque[float]] = {}
+
+    def begin(self, how: str, key: str) -> None:
+        """It is held."""
+        self._since[how, key] = asyncio.get_running_loop().time()
+
+    def end(self, how: str, key: str) -> float | None:
+        """It is asked for. Returns the sum of the last `MANY` pauses if that is below `PAUSES_S`, once."""
+        since = self._since.pop((how, key), None)
+        if since is None:
+            return None
+        last = self._last.setdefault((how, key), deque(maxlen=MANY))
+        last.append(asyncio.get_running_loop().time() - since)
+        total = sum(last)
+        if len(last) < MANY or total >= PAUSES_S:
+            return None
+        last.clear()
+        return total
 
 
 class RecordedLease:
@@ -46,9 +84,11 @@ class RecordedLease:
         self._waits = waits
         self._mine: dict[str, str] = {}  # key -> the value it was set to here, last
         self._refused: set[str] = set()  # keys of which it was told that somebody holds them
+        self._pauses = _Pauses()
 
     async def set_if_absent(self, key: str, value: str, *, ttl_s: float | None) -> bool:
         """See `autograder.storage.Lease.set_if_absent`."""
+        self._asks(TAKE, key)
         await self._pass(TAKE, key)
         self._may_be_lost(TAKE, key)
         with self._asking():
@@ -56,7 +96,7 @@ class RecordedLease:
         if taken:
             self._took(key, value, ttl_s)
         else:
-            self._met(key)
+            self._met(TAKE, key)
         return taken
 
     async def set(self, key: str, value: str, *, ttl_s: float | None = None) -> None:
@@ -69,10 +109,11 @@ class RecordedLease:
 
     async def get(self, key: str) -> str | None:
         """See `autograder.storage.Lease.get`."""
+        self._asks(_LOOK, key)
         with self._asking():
             value = await self._inner.get(key)
         if value is not None and value != self._mine.get(key):
-            self._met(key)
+            self._met(_LOOK, key)
         return value
 
     async def delete_if_equals(self, key: str, value: str) -> bool:
@@ -130,7 +171,13 @@ class RecordedLease:
         self._refused.discard(key)
         self._tell(Kind.LEASE_TAKEN, key, FOR_EVER if ttl_s is None else f"{ttl_s:g} s")
 
-    def _met(self, key: str) -> None:
+    def _asks(self, how: str, key: str) -> None:
+        paused_s = self._pauses.end(how, key)
+        if paused_s is not None:
+            self._tell(Kind.LEASE_HAMMERED, key, f"{MANY} pauses of {paused_s:.3f} s in all")
+
+    def _met(self, how: str, key: str) -> None:
+        self._pauses.begin(how, key)
         if key not in self._refused:
             self._refused.add(key)
             self._tell(Kind.LEASE_REFUSED, key)

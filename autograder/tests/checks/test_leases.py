@@ -4,6 +4,7 @@ import pytest
 
 from autograder.checks import leases
 from autograder.checks.leases import (
+    held_leases_get_a_pause,
     leases_are_released,
     leases_expire,
     one_holder_at_a_time,
@@ -12,7 +13,13 @@ from autograder.checks.leases import (
 from autograder.model import FOR_EVER, Event, Holder, Kind, Status
 from autograder.tests.checks.build import Story
 
-ALL = (one_holder_at_a_time, only_the_owner_releases, leases_expire, leases_are_released)
+ALL = (
+    one_holder_at_a_time,
+    only_the_owner_releases,
+    leases_expire,
+    leases_are_released,
+    held_leases_get_a_pause,
+)
 MINE = Holder(1, 60.0)
 
 
@@ -221,6 +228,33 @@ class TestLeasesExpire:
     def test_nothing_seen_is_no_pass(self):
         story = begun("a").whole("a").look("a", Holder())
         assert judged(leases_expire, story).status is Status.INCONCLUSIVE
+
+
+class TestHeldLeasesGetAPause:
+    def met(self, story):
+        return story.take("a").say(Kind.LEASE_REFUSED, "a")
+
+    def hammered(self, story):
+        return story.say(Kind.LEASE_HAMMERED, "a", "10 pauses of 0.012 s in all")
+
+    def test_asked_for_now_and_then(self):
+        story = self.met(begun("a").other("a")).requeue("a").freed("a").whole("a")
+        assert judged(held_leases_get_a_pause, story).status is Status.PASS
+
+    def test_asked_for_in_a_loop(self):
+        verdict = judged(held_leases_get_a_pause, self.hammered(self.met(begun("a").other("a"))))
+        assert verdict.observed == (
+            "The lease of a was held, and was asked for again and again, with 10 pauses of 0.012 s in all."
+        )
+        assert "the loop that asks again" in verdict.slip
+
+    def test_asked_for_by_a_message_that_goes_round(self):
+        story = self.hammered(self.met(begun("a").other("a")).requeue("a").take("a"))
+        assert "without `delay_s`" in judged(held_leases_get_a_pause, story).slip
+
+    def test_nothing_held_is_no_pass(self):
+        story = begun("a").whole("a")
+        assert judged(held_leases_get_a_pause, story).status is Status.INCONCLUSIVE
 
 
 class TestLeasesAreReleased:

@@ -97,6 +97,33 @@ async def test_a_refusal_is_told_once_until_it_is_taken(stage):
     ]
 
 
+@pytest.mark.parametrize(
+    "ask", [lambda it: it.set_if_absent(KEY, "y", ttl_s=60), lambda it: it.get(KEY)]
+)
+@pytest.mark.parametrize(("pause_s", "told"), [(0.0, 2), (0.015625, 2), (0.025, 0)])
+async def test_questions_without_a_pause_are_told(stage, monkeypatch, ask, pause_s, told):
+    await stage.lease.set_if_absent(KEY, "x", ttl_s=None)
+    other, now = stage.process(), 0.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    for _ in range(21):
+        assert await ask(other) in {False, "x"}
+        now += pause_s
+    hammered = [event for event in stage.ear.heard if event[0] is Kind.LEASE_HAMMERED]
+    detail = f"10 pauses of {10 * pause_s:.3f} s in all"
+    assert hammered == [(Kind.LEASE_HAMMERED, "m1", detail)] * told
+
+
+async def test_a_look_and_a_take_may_follow_each_other_at_once(stage, monkeypatch):
+    await stage.lease.set_if_absent(KEY, "x", ttl_s=None)
+    other, now = stage.process(), 0.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    for _ in range(40):
+        assert await other.get(KEY) == "x"
+        assert not await other.set_if_absent(KEY, "y", ttl_s=60)
+        now += 0.05
+    assert stage.ear.heard[1:] == [(Kind.LEASE_REFUSED, "m1", "")]
+
+
 async def test_a_look_at_a_lease_of_its_own_is_no_refusal(stage):
     await stage.lease.set_if_absent(KEY, "x", ttl_s=60)
     assert await stage.lease.get(KEY) == "x"
