@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
+from autograder.sim import dates
 from autograder.sim.clock import Clock
 from autograder.sim.signals import Signals
 
@@ -67,6 +68,8 @@ class Walls:
         for name, offset in (("monotonic", 0.0), ("perf_counter", 0.0), ("time", EPOCH_S)):
             self._replace(time, name, self._seconds(offset))
             self._replace(time, f"{name}_ns", self._nanoseconds(offset))
+        for owner, name, by in list(dates.virtual(self._seconds(EPOCH_S))):
+            self._replace(owner, name, by)
         self._replace(time, "sleep", self._sleep)
         self._replace(threading.Thread, "start", self._refusing("threads"))
         self._replace(socket.socket, "connect", self._refusing("network"))

@@ -2,6 +2,7 @@
 
     uv run python -m autograder.tests.sim.histories            # print them
     uv run python -m autograder.tests.sim.histories --write    # keep them in histories.json
+    uv run python -m autograder.tests.sim.histories keyed_pool # print those of another exercise's reference
 
 They change whenever the scenarios, the programs or the simulation do; then write them anew. What must
 not happen is that two versions of Python disagree: `test_same_everywhere` compares each with the file.
@@ -31,14 +32,19 @@ SEEDS = range(1, 10)
 
 AT_ONCE = 2
 
+KEPT = "worker_pool"
+"""The exercise whose digests lie in the file. Those of the others are only compared with one another."""
 
-def exercise() -> Exercise:
-    """The one whose reference and variants are run."""
-    return catalog.find("worker_pool", catalog.course_root())
+
+def exercise(name: str = KEPT) -> Exercise:
+    """The one whose programs are run."""
+    return catalog.find(name, catalog.course_root())
 
 
 def programs(of: Exercise) -> dict[str, Path]:
-    """Right programs, written in as many ways as there are variants."""
+    """The reference; of the exercise whose digests are kept, the same written in other ways as well."""
+    if not of.path.endswith(KEPT):
+        return {"reference": of.reference}
     variants = sorted((of.solution_folder / "variants").glob("*.py"))
     return {"reference": of.reference} | {f"variants/{each.stem}": each for each in variants}
 
@@ -51,6 +57,7 @@ async def histories(of: Exercise, child: Child, scenario: Scenario, seed: int) -
         schedule=Schedule.of(seed),
         test=scenario.name,
         exercise=of.path,
+        tables=of.tables,
     )
     with suppress(ScenarioOver):  # the history says why
         await scenario.function(exam)
@@ -60,16 +67,15 @@ async def histories(of: Exercise, child: Child, scenario: Scenario, seed: int) -
 async def digest_of(of: Exercise, child: Child, scenario: Scenario) -> str:
     """All events of this scenario, seed by seed, byte for byte."""
     digest = hashlib.sha256()
-    for seed in SEEDS:
+    for seed in SEEDS if of.path.endswith(KEPT) else SEEDS[:3]:
         for history in await histories(of, child, scenario, seed):
             events = [astuple(event) for event in history.events]
             digest.update(json.dumps(events).encode())
     return digest.hexdigest()[:16]
 
 
-async def digests(zygote: Zygote) -> dict[str, dict[str, str]]:
+async def digests(zygote: Zygote, of: Exercise) -> dict[str, dict[str, str]]:
     """Program by program, scenario by scenario."""
-    of = exercise()
     scenarios, limit = load_scenarios(of.hidden_tests), asyncio.Semaphore(AT_ONCE)
 
     async def one(path: Path) -> dict[str, str]:
@@ -87,9 +93,11 @@ async def digests(zygote: Zygote) -> dict[str, dict[str, str]]:
 
 def main() -> None:
     """Print or write them."""
+    writing = sys.argv[1:] == ["--write"]
+    of = exercise(*([] if writing else sys.argv[1:]))
     with Zygote("memory", isolation_kind=isolation_here()) as zygote:
-        text = json.dumps(asyncio.run(digests(zygote)), indent=2) + "\n"
-    if sys.argv[1:] == ["--write"]:
+        text = json.dumps(asyncio.run(digests(zygote, of)), indent=2) + "\n"
+    if writing:
         FILE.write_text(text, encoding="utf-8")
     else:
         print(text, end="")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import os
 import signal
 import socket
@@ -257,6 +258,55 @@ def test_walls_name_what_would_block(what, attempt):
     assert loop.refused.startswith(what)
     assert (time.sleep, threading.Thread.start, socket.socket.connect) == real
     loop.close()
+
+
+def test_within_the_walls_it_is_the_same_day_everywhere():
+    """Dates, times of day, and their zone: whatever this machine's are."""
+    loop, program = SimLoop(), {}
+    code = """
+import asyncio, datetime, time
+from datetime import UTC, date, datetime as moment, timedelta, timezone
+
+async def look():
+    await asyncio.sleep(1.5)
+    east = timezone(timedelta(hours=2))
+    return [
+        moment.now(UTC).isoformat(), moment.now().isoformat(), moment.now(east).isoformat(),
+        datetime.datetime.utcnow().isoformat(), moment.today().isoformat(), date.today().isoformat(),
+        time.strftime("%Y-%m-%dT%H:%M:%S"), time.strftime("%H", time.gmtime(3600)), time.asctime(),
+        time.ctime(), tuple(time.localtime())[:6], tuple(time.gmtime(0))[:3],
+    ]
+
+given = moment(2026, 1, 2, tzinfo=UTC)
+kinds = [
+    isinstance(given, moment), isinstance(given, date), isinstance(date(2026, 1, 2), moment),
+    isinstance(moment.fromisoformat("2026-01-02"), moment), issubclass(moment, date),
+    type(given) is type(moment.now(UTC)), moment.strptime("2026", "%Y").year,
+    (moment.now(UTC) - given).days, moment.min.year, repr(given),
+]
+"""
+    with Walls() as walls:
+        walls.surround(loop.clock, loop.refuse, seed=1)
+        exec(code, program)  # noqa: S102 - as a student's module is run
+        found = loop.run_until_complete(program["look"]())
+    loop.close()
+    assert found == [
+        "2027-01-15T08:00:01.500000+00:00",
+        "2027-01-15T08:00:01.500000",
+        "2027-01-15T10:00:01.500000+02:00",
+        *["2027-01-15T08:00:01.500000"] * 2,
+        "2027-01-15",
+        "2027-01-15T08:00:01",
+        "01",
+        *["Fri Jan 15 08:00:01 2027"] * 2,
+        (2027, 1, 15, 8, 0, 1),
+        (1970, 1, 1),
+    ]
+    assert program["kinds"] == [
+        *(True, True, False, True, True, True, 2026, 378, 1),
+        "datetime.datetime(2026, 1, 2, 0, 0, tzinfo=datetime.timezone.utc)",
+    ]
+    assert dt.datetime is not program["moment"]  # the walls are down
 
 
 def test_within_the_walls_clocks_are_virtual_and_chance_is_seeded():

@@ -15,6 +15,7 @@ import autograder
 from autograder.tests.sim import histories
 
 MINORS = (11, 12, 13, 14)
+OTHERS = ("keyed_pool", "idempotent_handler", "dead_letter_queue", "graceful_shutdown")
 ROOT = Path(autograder.__file__).parents[1]
 
 pytestmark = pytest.mark.skipif(
@@ -52,29 +53,48 @@ def with_our_code(python: Path, folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
-@pytest.mark.parametrize(("version", "python"), interpreters().items(), ids=interpreters())
-def test_this_python_records_the_kept_histories(version, python, tmp_path):
+def recorded(python: Path, folder: Path, *arguments: str) -> dict[str, dict[str, str]]:
+    """Digests as this interpreter records them."""
     if python != Path(sys.executable):
-        python = with_our_code(python, tmp_path / "environment")
+        python = with_our_code(python, folder / python.name)
     done = subprocess.run(
-        [python, "-m", "autograder.tests.sim.histories"],
+        [python, "-m", "autograder.tests.sim.histories", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert not done.returncode, done.stderr
-    kept = json.loads(histories.FILE.read_text(encoding="utf-8"))
-    here = json.loads(done.stdout)
-    assert set(here) == set(histories.programs(histories.exercise()))
-    differ = [
+    found: dict[str, dict[str, str]] = json.loads(done.stdout)
+    return found
+
+
+def differences(one: dict[str, dict[str, str]], other: dict[str, dict[str, str]]) -> list[str]:
+    return [
         f"{program} in {scenario}"
-        for program in here.keys() | kept.keys()
-        for scenario in here.get(program, {}).keys() | kept.get(program, {}).keys()
-        if here.get(program, {}).get(scenario) != kept.get(program, {}).get(scenario)
+        for program in one.keys() | other.keys()
+        for scenario in one.get(program, {}).keys() | other.get(program, {}).keys()
+        if one.get(program, {}).get(scenario) != other.get(program, {}).get(scenario)
     ]
-    assert not differ, (
+
+
+@pytest.mark.parametrize(("version", "python"), interpreters().items(), ids=interpreters())
+def test_this_python_records_the_kept_histories(version, python, tmp_path):
+    here = recorded(python, tmp_path)
+    kept = json.loads(histories.FILE.read_text(encoding="utf-8"))
+    assert set(here) == set(histories.programs(histories.exercise()))
+    assert not differences(here, kept), (
         f"Python {version} records other histories than those in {histories.FILE.name}. If scenarios, "
         "programs or the simulation changed on purpose: "
         "uv run python -m autograder.tests.sim.histories --write"
     )
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_python_records_the_same_twice(name, tmp_path):
+    """Whatever the reference looks at: clocks, dates, chance."""
+    first, *others = interpreters().values()
+    here = recorded(first, tmp_path, name)
+    assert here["reference"]
+    for python in (first, *others):
+        assert not differences(here, recorded(python, tmp_path, name)), python
