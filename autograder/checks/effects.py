@@ -10,6 +10,7 @@ from autograder.checks.ledger import CALLS, FINAL, after, before, ids
 from autograder.checks.lives import NEVER, read_lives
 from autograder.checks.phrases import counted, failure, message_places, moment, some, were, witness
 from autograder.checks.registry import guarantee
+from autograder.checks.settlement import settled_twice
 from autograder.model import Event, History, Kind, Verdict, Wait, failed, inconclusive, passed
 
 _UNSEEN = "Nobody looked into the database."
@@ -297,8 +298,12 @@ def every_delivery_is_settled(history: History) -> Verdict:
     work's: anything but `ack()` after a handler that returned under a lease, for nothing undoes it and no
     commit is to follow; `ack()` for a message of which every attempt has raised `Permanent`.
 
-    Not judged: processes that were killed, or whose run() was cancelled or raised.
+    Settling one twice is wrong at any time (the port raises `AlreadySettled`). Else not judged: processes that
+    were killed, or whose run() was cancelled or raised.
     """
+    twice = settled_twice(history)
+    if twice is not None:
+        return twice
     lives = read_lives(history)
     homes = [each for each in lives.values() if each.returned < min(each.killed, each.cancelled)]
     answered = {event.delivery for event in history.of(*CALLS)}

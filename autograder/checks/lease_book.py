@@ -124,6 +124,13 @@ def takes_of(history: History, message: str) -> list[int]:
     return [p for p in history.places[Kind.LEASE_TAKEN] if history.events[p].message == message]
 
 
+def taken_before(history: History, span: Work) -> bool:
+    """Whether the process that did this work had been told, before, that it holds the lease."""
+    process = history.events[span.started].process
+    takes = before(takes_of(history, span.message), span.started)
+    return any(history.events[place].process == process for place in takes)
+
+
 def releases_of(history: History, message: str) -> list[int]:
     """Where a command of the consumer's that deletes this lease came back."""
     return [p for p in history.places[Kind.LEASE_RELEASED] if history.events[p].message == message]

@@ -17,6 +17,7 @@ from autograder.checks.lease_book import (
     other_holds,
     releases_of,
     story,
+    taken_before,
     takes_of,
     ttl_s,
     work_on,
@@ -36,7 +37,9 @@ def one_holder_at_a_time(history: History) -> Verdict:
 
     Wrong when a handler begins while another one is at work with the same message, in this process or in
     one that was killed and whose lease is not over; when it begins while another consumer holds the lease;
-    and when the examiner finds a handler at work and its message's lease free.
+    when it begins though its process was never told that it holds the lease: a take that is not heard of is
+    none (https://valkey.io/commands/set/); and when the examiner finds a handler at work and its message's
+    lease free.
 
     Tolerated: a second handler after the lease of the first was over, for then it may be taken. What a
     handler does whose lease ran out while it worked is judged nowhere: no code can prevent it.
@@ -56,6 +59,8 @@ def one_holder_at_a_time(history: History) -> Verdict:
         for look in seen:
             if look.message == span.message and span.covers(look.place) and not look.holder.token:
                 return _without(history, span, look)
+        if not taken_before(history, span):
+            return _never_taken(history, span)
     covered = {
         look.message
         for look in seen
@@ -103,6 +108,15 @@ def _without(history: History, span: Work, look: Look) -> Verdict:
         "its lease.",
         witness(history, [*story(history, span.message, look.place)[-6:], look.place]),
         "Is the lease taken under the key that `lease_key` gives, and held until the work is over?",
+    )
+
+
+def _never_taken(history: History, span: Work) -> Verdict:
+    return failed(
+        f"A handler began with {span.message} at {moment(history, span.started)}, and no take of its lease "
+        "had come back before.",
+        witness(history, [*story(history, span.message, span.started)[-6:], span.started]),
+        "Does an answer that did not come count as a lease, where the connection broke?",
     )
 
 

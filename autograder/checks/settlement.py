@@ -54,9 +54,9 @@ def failed_work_is_not_acked(history: History) -> Verdict:
     settlement that fails (`SettleFailed`); nothing at all once the process was killed or run() was
     cancelled or raised. Acks that came before the failure belong to `ack_follows_work`.
     """
-    twice = history.places[Kind.SETTLED_TWICE]
-    if twice:
-        return _twice(history, twice)
+    twice = settled_twice(history)
+    if twice is not None:
+        return twice
     lives = read_lives(history)
     book = _Failures(history)
     wrong = [call for call in book.calls if _is_wrong(history, lives, book, call)]
@@ -250,11 +250,19 @@ def _endless(history: History, ends: Sequence[int]) -> Verdict:
     )
 
 
-def _twice(history: History, twice: Sequence[int]) -> Verdict:
+def settled_twice(history: History) -> Verdict | None:
+    """The verdict on messages that were settled a second time; None if none was."""
+    twice = history.places[Kind.SETTLED_TWICE]
+    if not twice:
+        return None
     first = history.events[twice[0]]
+    story = delivery_places(history, first.delivery)
+    refused = any(history.events[place].kind is Kind.SETTLE_FAILED for place in story)
     return failed(
         f"{counted(len(twice), 'message')} {were(len(twice))} settled a second "
         f"time: {some(history.events[place].message for place in twice)}.",
-        witness(history, delivery_places(history, first.delivery)),
-        "Can one message reach two of your calls of ack() and nack(), say in `except` and `finally`?",
+        witness(history, story),
+        "Does an `except Exception` catch the `SettleFailed` of your own ack()? Have ack() outside the `try`."
+        if refused
+        else "Can one message reach two of your calls of ack() and nack(), say in `except` and `finally`?",
     )

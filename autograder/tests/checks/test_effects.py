@@ -256,6 +256,11 @@ class TestEveryDeliveryIsSettled:
         assert verdict.observed == "1 of 2 deliveries was never settled: a."
         assert verdict.witness[-1].kind is Kind.RUN_RETURNED
 
+    def test_settled_twice(self):
+        story = begun("a").take("a").ack("a").say(Kind.SETTLED_TWICE, "a", "requeue")
+        verdict = judged(every_delivery_is_settled, story)
+        assert verdict.observed == "1 message was settled a second time: a."
+
     @pytest.mark.parametrize(("call", "said"), [("requeue", "given back"), ("give_up", "given up")])
     def test_a_charge_that_was_made_is_acked(self, call, said):
         story = begun("a").take("a").say(Kind.LEASE_TAKEN, "a", "60 s").start("a").finish("a")

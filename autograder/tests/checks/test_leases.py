@@ -140,6 +140,17 @@ class TestOneHolderAtATime:
         verdict = judged(one_holder_at_a_time, story)
         assert "nobody held its lease" in verdict.observed
 
+    def test_a_take_that_was_not_heard_of_is_none(self):
+        story = begun("a", "b").whole("a").take("b").start("b").finish("b").ack("b")
+        verdict = judged(one_holder_at_a_time, story.look("a", Holder()).look("b", Holder()))
+        assert verdict.status is Status.FAIL
+        assert "began with b at" in verdict.observed
+        assert "no take of its lease had come back before" in verdict.observed
+
+    def test_a_take_of_the_process_before_is_none_either(self):
+        story = begun("a").at_work("a").look("a", MINE).kill().over("a").begin().take("a")
+        assert judged(one_holder_at_a_time, story.start("a")).status is Status.FAIL
+
 
 class TestOnlyTheOwnerReleases:
     def lost(self):

@@ -157,6 +157,13 @@ class TestFailedWorkIsNotAcked:
         verdict = self.judged(story)
         assert verdict.status is Status.FAIL
         assert "second time" in verdict.observed
+        assert "`except` and `finally`" in verdict.slip
+
+    def test_settled_again_after_the_ack_was_refused(self):
+        story = taken().start("a").finish("a").call(Kind.ACK, "a", Kind.SETTLE_FAILED)
+        verdict = self.judged(story.say(Kind.SETTLED_TWICE, "a", "requeue"))
+        assert verdict.status is Status.FAIL
+        assert "SettleFailed" in verdict.slip
 
     def test_an_early_ack_is_the_other_checks_matter(self):
         story = taken().ack("a").start("a").fail("a").expect(STOOD)

@@ -355,13 +355,24 @@ async def test_charges_that_fail(exam: Exam) -> None:
 
 
 @guarantees(every_delivery_is_settled, no_message_is_lost)
-async def test_the_connection_to_the_leases_breaks(exam: Exam) -> None:
-    """Once on the way to a take, which is then none; once on the way back from a release: a charge is a charge."""
-    orders = exam.messages(5)
-    async with exam.start(function="charge", workers=exam.random.randint(1, 3), ttl_s=TTL_S) as run:
+async def test_connections_break_under_the_charges(exam: Exam) -> None:
+    """That to the leases on the way to a take, which is then none, and on the way back from a release.
+
+    Then that to the broker, under a handler: its ack is refused, and so would be whatever comes after it.
+    """
+    orders, last = exam.messages(5), exam.messages(1)
+    workers = exam.random.randint(1, 3)
+    async with exam.start(function="charge", workers=workers, ttl_s=TTL_S, proxy=True) as run:
+        await run.hold(last)
         await run.lose_lease_commands("take", "release")
         await run.publish(orders)
         await run.until(settled=len(orders))
+        await run.publish(last)
+        await run.until(running=1)
+        await run.cut()
+        await run.until(reconnected=1)
+        await run.release(last)
+        await run.until(settled=len(orders) + 1)
         await run.stop()
         await run.until(returned=True)
 
