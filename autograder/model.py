@@ -47,6 +47,9 @@ class Kind(StrEnum):
     SETTLE_FAILED = "settle failed"  # it raised SettleFailed: the message is the broker's again
     SETTLED_TWICE = "settled twice"  # it raised AlreadySettled
 
+    # what the code itself met
+    RAISED = "raised"  # an exception of no handler came out of a port, or was handled as a message was settled
+
     # dead letters, and what replaying them does
     DEAD_LETTER = "dead letter"  # dead_letters.publish() was called; detail: `NOBODY_ASKED`, if so
     DEAD_LETTERED = "dead-lettered"  # it returned: the broker has the letter
@@ -302,6 +305,11 @@ def failed(observed: str, witness: Iterable[Event] = (), slip: str = "") -> Verd
 def inconclusive(observed: str, witness: Iterable[Event] = ()) -> Verdict:
     """The history does not tell. Never a pass, never the student's fault."""
     return Verdict(Status.INCONCLUSIVE, observed, tuple(witness))
+
+
+def unwritten(event: Event) -> bool:
+    """Whether the student's function raised NotImplementedError here, as a skeleton does."""
+    return event.kind is Kind.RUN_RAISED and event.detail.startswith("NotImplementedError")
 
 
 @dataclass(frozen=True, slots=True)

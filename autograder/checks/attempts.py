@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autograder.checks.ledger import CALLS, FINAL, delay_s
+from autograder.checks.ledger import CALLS, FINAL, LONGEST_DELAY_S, delay_s
 from autograder.checks.letterbook import Case, between, cases, max_attempts, unreadable
 from autograder.checks.lives import NEVER, read_lives
 from autograder.checks.phrases import (
@@ -17,7 +17,6 @@ from autograder.checks.phrases import (
     witness,
 )
 from autograder.checks.registry import guarantee
-from autograder.checks.settlement import LONGEST_DELAY_S
 from autograder.model import Event, History, Kind, Verdict, failed, inconclusive, passed
 
 

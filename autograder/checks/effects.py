@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from autograder.checks.answers import wrong_answers
 from autograder.checks.expectations import read_expectations, stood_still
 from autograder.checks.ledger import CALLS, FINAL, after, before, ids
 from autograder.checks.lives import NEVER, read_lives
 from autograder.checks.phrases import counted, failure, message_places, moment, some, were, witness
 from autograder.checks.registry import guarantee
 from autograder.checks.settlement import settled_twice
+from autograder.checks.slips import MY_OWN
+from autograder.checks.storms import Endless, given_back_for_ever
 from autograder.model import Event, History, Kind, Verdict, Wait, failed, inconclusive, passed
 
 _UNSEEN = "Nobody looked into the database."
@@ -144,7 +147,10 @@ def _slip_of_lost_retry(history: History, message: str, call: Event) -> str:
     story = [each.kind for each in history.about(message) if each.delivery == call.delivery]
     if Kind.FAILED in story:
         return "Is a message acked although its handler raised?"
-    return "Is the message marked as done in another transaction than the payment, before it?"
+    return (
+        "Is the message marked as done in another transaction than the payment, before it, or is its "
+        "`attempt` taken for such a mark?"
+    )
 
 
 @guarantee
@@ -178,6 +184,8 @@ def distinct_messages_are_not_swallowed(history: History) -> Verdict:
 def _slip_of_swallowed(history: History, message: str) -> str:
     if message in ids(history, Kind.STARTED):
         return "Is the message acked although its transaction was not committed?"
+    if any(event.kind is Kind.REQUEUE for event in history.about(message)):
+        return "Is the mark that says `done` committed before the payment, through `db` instead of `tx`?"
     return (
         "Is the key by which you know a message made of what two messages may share: the body, the "
         "customer, the attempt?"
@@ -191,6 +199,8 @@ def same_id_other_payload_is_refused(history: History) -> Verdict:
     Wrong when the database has a row with the second amount: the id was used twice for two payments,
     and nobody noticed. Wrong when the second message is acked as if it were a repetition: the mistake
     of the producer then disappears. `nack(requeue=False)` puts it where somebody looks.
+
+    Wrong when it is given back again and again instead: it comes again as it is.
 
     And wrong when a message is given up for which there is no other payload, and whose handler never raised
     `Permanent`: a repetition was taken for a mistake.
@@ -215,6 +225,9 @@ def same_id_other_payload_is_refused(history: History) -> Verdict:
         )
     if not second:
         return inconclusive("No id was used for two payloads.")
+    endless = given_back_for_ever(history, {m for m, _ in _rows(history) if m in second})
+    if endless is not None:
+        return _never_refused(history, second[endless.message][0], endless)
     refused = 0
     for message, (place, first) in second.items():
         others = [
@@ -245,6 +258,17 @@ def same_id_other_payload_is_refused(history: History) -> Verdict:
     return passed(f"{counted(refused, 'message')} with a known id and another amount given up.")
 
 
+def _never_refused(history: History, place: int, endless: Endless) -> Verdict:
+    return failed(
+        f"{endless.message} was published with two amounts, and then given back {endless.times} times "
+        f"and never given up.{endless.said}",
+        witness(history, [place, *endless.last]),
+        MY_OWN
+        if endless.said
+        else "Is another payload given back? It comes again as it is: nack(requeue=False) puts it aside.",
+    )
+
+
 @guarantee
 def ack_follows_commit(history: History) -> Verdict:
     """A message is acked only after its payment is committed.
@@ -273,12 +297,18 @@ def ack_follows_commit(history: History) -> Verdict:
                 f"{counted(len(names), 'message')} {were(len(names))} acked at "
                 f"{moment(history, look)} and not booked: {some(sorted(names))}.",
                 witness(history, [*before(_story(history, first), look), look]),
-                "Does ack() come before the end of the `async with db.transaction()` block?",
+                _slip_of_early_ack(history, early[0]),
             )
         seen += len({each.message for each in acks} & booked)
     if not seen:
         return inconclusive("Nothing that was acked was in the database when the examiner looked.")
     return passed(f"{counted(seen, 'acked payment')} found committed by the examiner.")
+
+
+def _slip_of_early_ack(history: History, ack: Event) -> str:
+    if ack.delivery in {event.delivery for event in history.of(Kind.STARTED)}:
+        return "Does ack() come before the end of the `async with db.transaction()` block?"
+    return "Is a message taken for a repetition, and acked, before its payment is committed?"
 
 
 def _stood_at_ack(history: History, look: int, early: Sequence[Event]) -> bool:
@@ -296,7 +326,8 @@ def every_delivery_is_settled(history: History) -> Verdict:
     needs no work and still needs an answer: until then it fills the consumer's window, and the broker
     delivers it again to the next one. Wrong, too, when the answer is another one than the
     work's: anything but `ack()` after a handler that returned under a lease, for nothing undoes it and no
-    commit is to follow; `ack()` for a message of which every attempt has raised `Permanent`.
+    commit is to follow; `ack()` for a message of which every attempt has raised `Permanent`, or giving it
+    back for that; and giving back the repetitions of a payment that is booked, again and again.
 
     Settling one twice is wrong at any time (the port raises `AlreadySettled`). Else not judged: processes that
     were killed, or whose run() was cancelled or raised.
@@ -320,34 +351,28 @@ def every_delivery_is_settled(history: History) -> Verdict:
             witness(history, [*story[-6:], home]),
             "Does a message that was booked before leave your code without an ack?",
         )
-    wrong = _wrong_answers(history)
+    wrong = wrong_answers(history, _hopeless(history))
     if wrong:
-        place, was = wrong[0]
+        place, was, slip = wrong[0]
         call = history.events[place]
         said = {Kind.ACK: "acked", Kind.REQUEUE: "given back"}.get(call.kind, "given up")
         return failed(
             f"The handler of {call.message} {was}, and the message was then {said}.",
             witness(history, before(message_places(history, call.message), place + 1)[-6:]),
-            "Does the answer say what became of the work, and of nothing else?",
+            slip,
+        )
+    second = _second_payloads(history)
+    endless = given_back_for_ever(history, {m for m, _ in _rows(history) if m not in second})
+    if endless is not None:
+        return failed(
+            f"{endless.message} is booked, and its repetition was then given back {endless.times} "
+            f"times.{endless.said}",
+            witness(history, endless.last),
+            MY_OWN if endless.said else "Is a repetition given back? It is done, and is acked.",
         )
     if not takes:
         return inconclusive("No run() that had taken a message came back.")
     return passed(f"All {len(takes)} deliveries were settled.")
-
-
-def _wrong_answers(history: History) -> list[tuple[int, str]]:
-    """Calls that do not say what became of the work, and what did."""
-    leased = ids(history, Kind.LEASE_TAKEN)
-    hopeless = _hopeless(history) - ids(history, Kind.FINISHED)
-    done = {e.delivery for e in history.of(Kind.FINISHED) if e.message in leased}
-    found = []
-    for place in history.where(*CALLS):
-        call = history.events[place]
-        if call.delivery in done and call.kind is not Kind.ACK:
-            found.append((place, "had returned under its lease"))
-        elif call.message in hopeless and call.kind is Kind.ACK:
-            found.append((place, "had raised `Permanent`"))
-    return found
 
 
 # -- what the examiner found

@@ -14,6 +14,7 @@ from autograder.model import Event, History, Kind
 
 FINAL = (Kind.ACK, Kind.GIVE_UP)  # calls after which a message does not come back
 CALLS = (*FINAL, Kind.REQUEUE)
+LONGEST_DELAY_S = 1.0  # that a contract allows
 ENDS = (Kind.FINISHED, Kind.FAILED, Kind.CANCELLED)  # how a handler can end
 
 

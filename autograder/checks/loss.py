@@ -6,7 +6,18 @@ from collections import Counter
 from itertools import islice
 
 from autograder.checks.expectations import Expectation, read_expectations, stood_still
-from autograder.checks.ledger import CALLS, ENDS, FINAL, before, ids, messages, unfinished
+from autograder.checks.ledger import (
+    CALLS,
+    ENDS,
+    FINAL,
+    LONGEST_DELAY_S,
+    after,
+    before,
+    delay_s,
+    ids,
+    messages,
+    unfinished,
+)
 from autograder.checks.lives import Life, read_lives
 from autograder.checks.phrases import (
     counted,
@@ -19,10 +30,12 @@ from autograder.checks.phrases import (
     witness,
 )
 from autograder.checks.registry import guarantee
+from autograder.checks.slips import MY_OWN, not_written, settled_again
 from autograder.checks.standstill import startable
+from autograder.checks.storms import MANY, is_outage, raised_lately, storm
 from autograder.model import Event, History, Kind, Verdict, Wait, failed, inconclusive, passed
 
-MANY_TAKES = 50  # of one message, in a run that was ended because something went on without end
+_SETTLED_TWICE = "AlreadySettled"  # what `run()` raised
 
 
 @guarantee
@@ -87,7 +100,7 @@ def _lost(history: History, confirmed: frozenset[str], undone: frozenset[str]) -
         f"{number} of {counted(len(confirmed), 'confirmed message')} {were(number)} never finished "
         f"and will not come back{where}: {some(order)}.",
         witness(history, [*story, *_killed_in_hand(history, suspects)]),
-        _slip_of_loss(history.at(story)),
+        _slip_of_loss(history, history.at(story)),
     )
 
 
@@ -140,19 +153,22 @@ def _where(history: History, confirmed: frozenset[str], lost: frozenset[str]) ->
     return ""
 
 
-def _slip_of_loss(story: tuple[Event, ...]) -> str:
+def _slip_of_loss(history: History, story: tuple[Event, ...]) -> str:
     """What had become of the handler when the message was settled."""
     kinds = {event.kind for event in story}
     if Kind.LETTER_TAKEN in kinds:
         return "Is a letter acked before its message is confirmed, and the process killed between?"
     if Kind.DEAD_LETTER in kinds:
         return "Is a message acked although its letter was not confirmed?"
-    state, call = "", Kind.TAKEN
+    state, call, lease, takes = "", Kind.TAKEN, None, 0
     for event in story:
+        takes += event.kind is Kind.TAKEN
         if event.kind in CALLS:
             call = event.kind
             if event.kind in FINAL:
                 break
+        elif event.kind in {Kind.LEASE_TAKEN, Kind.LEASE_REFUSED}:
+            lease = event.kind
         elif event.kind in {Kind.TAKEN, Kind.STARTED, *ENDS}:
             state = event.kind
     acked: dict[str, str] = {
@@ -166,6 +182,12 @@ def _slip_of_loss(story: tuple[Event, ...]) -> str:
         Kind.FAILED: "Is every failure treated as permanent, the transient ones too?",
         Kind.CANCELLED: "Is a cancelled handler treated as a permanent failure?",
     }
+    if lease is Kind.LEASE_REFUSED and state is Kind.TAKEN and call in FINAL:
+        return (
+            "Is a message whose lease somebody else holds settled for good, instead of given back?"
+        )
+    if call is Kind.ACK and state is Kind.TAKEN and takes > 1 and history.places[Kind.COMMITTED]:
+        return "Is a mark that says `done` committed in another transaction than the work?"
     slips = {Kind.ACK: acked, Kind.GIVE_UP: given_up}.get(call, {})
     return slips.get(state, "Is a message taken from the source and then forgotten?")
 
@@ -175,7 +197,10 @@ def _left_waiting(
 ) -> Verdict | None:
     """Messages nobody touched, because the pool stood still or went away unasked."""
     lives = read_lives(history)
-    count = f"{len(undone)} of {counted(len(confirmed), 'confirmed message')} were left waiting"
+    count = (
+        f"{len(undone)} of {counted(len(confirmed), 'confirmed message')} {were(len(undone))} "
+        "left waiting"
+    )
     for each in stood_still(history):
         if each.place < lives[each.process].told and not each.held:
             words = "its event loop was blocked" if each.wait == Wait.BLOCKED else "the pool stood"
@@ -183,14 +208,14 @@ def _left_waiting(
                 f"{count}: {words} from about {moment(history, each.place)} on, with "
                 f"{each.in_hand} in hand and {counted(each.busy, 'handler')} at work.",
                 witness(history, _why_waiting(history, undone, each.place)),
-                _slip_of_standing(history, each),
+                _slip_of_standing(history, each, undone),
             )
     last = lives.last
     if last is not None and last.over < last.told:
         return failed(
             f"{count}: {_how_it_ended(history, last)} at {moment(history, last.over)}, although "
             "nobody had asked it to stop.",
-            witness(history, _why_waiting(history, undone, last.over)),
+            witness(history, _why_ended(history, undone, last.over)),
             _slip_of_ending(history, last),
         )
     return None
@@ -198,18 +223,33 @@ def _left_waiting(
 
 def _passed_on(history: History, undone: frozenset[str]) -> Verdict | None:
     """A message that went back and forth between pool and broker until the run was ended for it."""
-    if Wait.STORM not in {each.wait for each in read_expectations(history)}:
+    if storm(history) is None:
         return None
     untried = undone - ids(history, Kind.STARTED)
     takes = Counter(e.message for e in history.of(Kind.TAKEN) if e.message in untried)
     for message, times in takes.most_common(1):
-        if times > MANY_TAKES:
-            return failed(
-                f"{message} was taken {times} times and never handled.",
-                witness(history, message_places(history, message)[:7]),
-                "Is a message given back because no worker is free for it, instead of kept in hand?",
-            )
+        last = raised_lately(history, message)
+        if times <= MANY or is_outage(history, last):
+            return None
+        said = f" The last exception: {history.events[last].detail}." if last is not None else ""
+        story = message_places(history, message)
+        first = [] if last is None else after(history.places[Kind.RAISED], story[0])[:1]
+        return failed(
+            f"{message} was taken {times} times and never handled.{said}",
+            witness(history, [*story[:7], *first]),
+            _slip_of_a_storm(history, message, raised=last is not None),
+        )
     return None
+
+
+def _slip_of_a_storm(history: History, message: str, *, raised: bool) -> str:
+    if message in ids(history, Kind.LEASE_REFUSED):
+        return "Is a message given back without a `delay_s` while somebody else holds its lease?"
+    if raised:
+        return MY_OWN
+    if not history.places[Kind.STARTED]:
+        return "Is the message given back before `handle` is called at all?"
+    return "Is a message given back because no worker is free for it, instead of kept in hand?"
 
 
 def _why_waiting(history: History, undone: frozenset[str], place: int) -> list[int]:
@@ -224,6 +264,23 @@ def _why_waiting(history: History, undone: frozenset[str], place: int) -> list[i
     return _last_signs(history, place)
 
 
+def _why_ended(history: History, undone: frozenset[str], end: int) -> list[int]:
+    """The same; of a message that was settled twice, its story, for that is what ended the run."""
+    if history.events[end].detail.startswith(_SETTLED_TWICE):
+        return [*_settled_twice(history, end)[-6:], end]
+    return _why_waiting(history, undone, end)
+
+
+def _settled_twice(history: History, end: int) -> list[int]:
+    """The story of the last delivery that was settled a second time before this place."""
+    twice = before(history.places[Kind.SETTLED_TWICE], end)
+    return [
+        place
+        for last in twice[-1:]
+        for place in before(delivery_places(history, history.events[last].delivery), end)
+    ]
+
+
 def _last_signs(history: History, place: int) -> list[int]:
     """The last few things the pool did before this place, what failed first, and the place."""
     signs = before(history.where(Kind.TAKEN, Kind.STARTED, *ENDS, *CALLS), place)
@@ -231,9 +288,12 @@ def _last_signs(history: History, place: int) -> list[int]:
     return [*failures[:1], *signs[-6:], place]
 
 
-def _slip_of_standing(history: History, each: Expectation) -> str:
+def _slip_of_standing(history: History, each: Expectation, undone: frozenset[str]) -> str:
     if each.wait == Wait.BLOCKED:
         return "Is there a call that blocks the thread (time.sleep, a lock, a loop without await)?"
+    delays = [delay_s(e) for e in history.of(Kind.REQUEUE) if e.message in undone]
+    if delays and max(delays) > LONGEST_DELAY_S and not each.in_hand:
+        return f"Is a message given back with a delay of {max(delays):g} s? It waits that long."
     if startable(history, each) > each.figures.get("buffered", 0):
         return "Is a message taken and put where no living worker will ever get it?"
     if each.in_hand > each.busy:
@@ -243,6 +303,11 @@ def _slip_of_standing(history: History, each: Expectation) -> str:
 
 def _slip_of_ending(history: History, life: Life) -> str:
     if life.raised == life.over:
+        detail = history.events[life.over].detail
+        if detail.startswith(_SETTLED_TWICE) and (story := _settled_twice(history, life.over)):
+            return settled_again(history.at(story))
+        if unwritten := not_written(detail):
+            return unwritten
         return "Can an exception, of a handler or of your own code, leave run()?"
     if life.returned == life.over:
         return "Does run() return when there is nothing to take for a moment?"

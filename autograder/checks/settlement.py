@@ -9,6 +9,7 @@ from autograder.checks.ledger import (
     CALLS,
     ENDS,
     FINAL,
+    LONGEST_DELAY_S,
     after,
     before,
     delay_s,
@@ -26,9 +27,9 @@ from autograder.checks.phrases import (
     witness,
 )
 from autograder.checks.registry import guarantee
+from autograder.checks.slips import settled_again
 from autograder.model import History, Kind, Verdict, Wait, failed, inconclusive, passed
 
-LONGEST_DELAY_S = 1.0  # the contract's
 LONG_BEFORE_S = 0.02  # a failure that is not about to be answered: virtual time, which is exact
 MANY_TRIES = 50  # of one delivery, in a run that was ended because something went on without end
 
@@ -257,12 +258,9 @@ def settled_twice(history: History) -> Verdict | None:
         return None
     first = history.events[twice[0]]
     story = delivery_places(history, first.delivery)
-    refused = any(history.events[place].kind is Kind.SETTLE_FAILED for place in story)
     return failed(
         f"{counted(len(twice), 'message')} {were(len(twice))} settled a second "
         f"time: {some(history.events[place].message for place in twice)}.",
         witness(history, story),
-        "Does an `except Exception` catch the `SettleFailed` of your own ack()? Have ack() outside the `try`."
-        if refused
-        else "Can one message reach two of your calls of ack() and nack(), say in `except` and `finally`?",
+        settled_again(history.at(story)),
     )

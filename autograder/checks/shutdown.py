@@ -16,6 +16,7 @@ from autograder.checks.homecoming import (
 from autograder.checks.ledger import (
     ENDS,
     FINAL,
+    LONGEST_DELAY_S,
     after,
     before,
     delay_s,
@@ -35,7 +36,6 @@ from autograder.checks.phrases import (
     witness,
 )
 from autograder.checks.registry import guarantee
-from autograder.checks.settlement import LONGEST_DELAY_S
 from autograder.checks.twice import done_twice
 from autograder.model import History, Kind, Verdict, Wait, failed, inconclusive, passed
 

@@ -97,8 +97,13 @@ def check(order: Order) -> int:
         done = serving.installing_if_asked(partial(grade, engine), yes=order.yes)
     # kept before it is shown: whoever reads along (`| head`) may be gone by then
     notices = _keep(root, done, order)
-    passed = progress.read(root).of(exercise.path).passed
-    asked = Asked(visible=order.visible, seeds=order.seed_numbers, passed=passed)
+    kept = progress.read(root)
+    asked = Asked(
+        visible=order.visible,
+        seeds=order.seed_numbers,
+        passed=kept.of(exercise.path).passed,
+        then=_following(root, exercise, kept),
+    )
     _write(done, order, asked)
     terminal.render(done, Out(), verbose=order.verbose, asked=asked)
     for notice in notices:
@@ -116,6 +121,13 @@ def _simulated_first(exercise: Exercise, order: Order) -> bool:
         return order.engine == SIM
     kept = order.json_file or order.html_file or order.submission
     return SIM in exercise.engines and not (order.provider or order.seed or kept)
+
+
+def _following(root: Path, exercise: Exercise, kept: progress.Progress) -> str:
+    """The next exercise that has not passed; from the course's beginning, if there is none behind."""
+    names = catalog.names(root)
+    here = names.index(exercise.path) + 1 if exercise.path in names else 0
+    return next((name for name in names[here:] + names[:here] if not kept.of(name).passed), "")
 
 
 def _green(done: Grade) -> str:

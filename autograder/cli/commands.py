@@ -83,7 +83,8 @@ def check(
         ),
     ] = None,
     submission: Annotated[
-        Path | None, typer.Option(help="Grade this file in place of yours.")
+        Path | None,
+        typer.Option(help="Grade this file in place of yours, on a real broker at once."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Repeat the runs of this seed.")] = None,
     seeds: Annotated[
@@ -103,6 +104,7 @@ def check(
 ) -> None:
     """Grade your module, in a simulation and then on a real broker, and say what it does not keep.
 
+    What names an engine, a provider, a seed or a file gets just that, and no simulation before it.
     Without a name: the exercise whose folder you are in, else the one you checked last.
     """
     from autograder.cli import checking

@@ -61,7 +61,7 @@ def _target(root: Path, done: Progress, name: str | None) -> tuple[Exercise, str
     if record.status is Status.PASS:
         raise UsageError(
             f"{exercise.path} passed its last check: there is nothing to hint at.",
-            next_command=next_command([exercise], done, exercise),
+            next_command=next_command(catalog.load_all(root)[0], done, exercise),
         )
     raise UsageError(
         f"{exercise.path} has no failed guarantee yet: hints follow a check.",

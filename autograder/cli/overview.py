@@ -119,7 +119,10 @@ def _one(console: Out, exercise: Exercise, done: Progress) -> None:
             f"{taken} of {catalog.RUNGS}" if taken else "-",
         )
     console.print(table)
-    console.tell(f"\nNext: ackademy check {exercise.path}")
+    following = f"ackademy check {exercise.path}"
+    if record.passed:
+        following = next_command(catalog.load_all(catalog.course_root())[0], done, exercise)
+    console.tell(f"\nNext: {following}")
 
 
 def _told(exercise: Exercise, record: Record) -> str:

@@ -135,8 +135,9 @@ class Recorder(tally.Tally):
         self._rows.append(
             (now - self._began, kind, message, key, delivery, attempt, life.number, detail)
         )
-        self.moved_at = now
-        self.beat.still = 0
+        if kind is not Kind.RAISED:  # a loop that only fails moves nothing
+            self.moved_at = now
+            self.beat.still = 0
         self.tell(life, kind, message, delivery, detail)
 
     def heartbeat(self, now: float, figures: list[int]) -> None:

@@ -145,11 +145,20 @@ class Exploring:
         for seed, judged in self._tried.counting(stop_early=self.stop_early).items():
             collected.judged += judged
             collected.seeds.append(seed)
-        collected.notices += [
-            f"{scenario}: the simulation has no {what}. A real broker judges it."
-            for scenario, what in sorted(self._absent.items())
-        ]
+        collected.notices += self._not_simulated()
         collected.complete = True
+
+    def _not_simulated(self) -> list[str]:
+        """A sentence for each thing that the simulation has not, whatever number of scenarios met it."""
+        met: dict[str, list[str]] = {}
+        for scenario, what in sorted(self._absent.items()):
+            met.setdefault(what, []).append(scenario)
+        total = len(self.scenarios)
+        return [
+            f"{names[0] if len(names) == 1 else f'{len(names)} of {total} scenarios'}: "
+            f"the simulation has no {what}. Real servers judge that."
+            for what, names in met.items()
+        ]
 
     async def _smaller(self, free: asyncio.Queue[Child], result: Result) -> Result:
         """The same failure with fewer messages and less disorder, if there is such a run.

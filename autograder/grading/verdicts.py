@@ -16,6 +16,7 @@ from autograder.model import (
     Status,
     Verdict,
     Wait,
+    unwritten,
 )
 
 
@@ -92,11 +93,15 @@ def _result(name: str, points: int, judged: Sequence[Judged]) -> Result:
 def _severity(judged: Judged, guarantee: str) -> tuple[int, int]:
     """Which verdict speaks for the guarantee; among equals the shortest history, easiest to read.
 
+    Of what is not written yet the first scenario speaks: a file is written from its top.
     A fail outweighs everything. A run that was cut short outweighs a pass: it may have hidden a
     fail. A run in which the rule merely never applied says nothing beside one in which it held.
     """
-    status, history = judged.verdicts[guarantee].status, judged.history
+    verdict, history = judged.verdicts[guarantee], judged.history
+    status = verdict.status
     if status is Status.FAIL:
+        if any(map(unwritten, verdict.witness)):
+            return 3, 0
         weight = 3
     elif status is Status.PASS:
         weight = 1

@@ -48,6 +48,7 @@ class _Entry:
     histories: int
     observed: str
     slip: str
+    met: str  # an exception before the failure
     picture: _Picture | None
     traceback: str
     hint: str
@@ -115,6 +116,7 @@ def _entry(grade: Grade, result: Result, number: int, *, unfolded: bool, visible
         histories=result.histories,
         observed="" if repeated else verdict.observed,
         slip=verdict.slip,
+        met="" if repeated else words.met(result),
         picture=None if repeated else _picture(result, f"t{number + 1}"),
         traceback=plain(capped(raised[0], _TRACEBACK_LIMIT), lines=True) if raised else "",
         hint=typed(words.hint_command(result)) if verdict.status is Status.FAIL else "",

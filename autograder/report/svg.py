@@ -346,6 +346,7 @@ _SHAPES: dict[Kind, tuple[str, Callable[[float], str]]] = {
     Kind.SETTLED: ("good full2", lambda r: _circle(r * 0.45)),
     Kind.SETTLE_FAILED: ("bad", lambda r: _cross(r * 0.8)),
     Kind.SETTLED_TWICE: ("bad", lambda r: _cross(r * 0.8)),
+    Kind.RAISED: ("bad", lambda r: _cross(r * 0.8)),
     Kind.RUN_RAISED: ("bad", lambda r: _circle(r) + _cross(r * 0.45)),
     Kind.BROKEN: ("bad", lambda r: _circle(r) + _cross(r * 0.45)),
     Kind.RUN_RETURNED: ("full", lambda r: _square(r * 0.7)),

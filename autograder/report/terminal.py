@@ -191,6 +191,8 @@ def _result(
         if full:
             page.say()
     _traceback(page, result, full=full)
+    if told := words.met(result):
+        page.say(told, indent=_INDENT)
     if same:
         names = ", ".join(plain(each.guarantee) for each in same)
         page.say(f"For the same reason: {names}", indent=_INDENT)

@@ -72,6 +72,7 @@ _GLYPH_OF = {
     Kind.GIVE_UP: "give_up",
     Kind.SETTLE_FAILED: "failed",
     Kind.SETTLED_TWICE: "failed",
+    Kind.RAISED: "failed",
     Kind.RUN_RAISED: "failed",
     Kind.BROKEN: "failed",
     Kind.STOP_SET: "stop",
@@ -96,6 +97,7 @@ _BAD = frozenset(
         Kind.CANCELLED,
         Kind.SETTLE_FAILED,
         Kind.SETTLED_TWICE,
+        Kind.RAISED,
         Kind.RUN_RAISED,
         Kind.FAULT,
     }

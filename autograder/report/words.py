@@ -10,7 +10,17 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from autograder.model import Content, Event, Exercise, Grade, Kind, Result, Status, Wait
+from autograder.model import (
+    Content,
+    Event,
+    Exercise,
+    Grade,
+    Kind,
+    Result,
+    Status,
+    Wait,
+    unwritten,
+)
 from autograder.report.plain import plain, shortened
 
 WORD = {Status.PASS: "PASS", Status.FAIL: "FAIL", Status.INCONCLUSIVE: "INCONCLUSIVE"}
@@ -70,6 +80,7 @@ _EVENTS = {
     Kind.LETTER_PUT: "a dead letter",
     Kind.LETTER_FOUND: "among dead letters",
     Kind.MESSAGE_FOUND: "in the queue",
+    Kind.RAISED: "exception",
     Kind.BREAK: "stands still",
     Kind.WEIGHED: "memory looked through",
     Kind.COMMIT_LOST: "commit was lost",
@@ -113,6 +124,7 @@ class Asked:
     visible: bool = False  # the tests a student can read: they decide nothing
     seeds: tuple[int, ...] = ()  # planned; a grade stops at the first that fails
     passed: Container[str] = ()  # engines this exercise passes on
+    then: str = ""  # the next exercise that has not passed; empty if there is none
 
 
 NOTHING_ELSE = Asked()
@@ -184,6 +196,26 @@ def _said(event: Event) -> str:
     if event.kind is Kind.RUN_RETURNED and first_line:
         return f"tasks left behind: {first_line}"
     return first_line
+
+
+def met(result: Result) -> str:
+    """The last exception that the code met before the failure, and no handler's; empty if it is told.
+
+    Those that a contract speaks of, and that code is to catch, are no news.
+    """
+    verdict, history = result.verdict, result.history
+    if history is None or any(event.kind is Kind.RAISED for event in verdict.witness):
+        return ""
+    until = max((event.at for event in verdict.witness), default=0.0)
+    told = [event.detail for event in history.of(Kind.RAISED) if event.at <= until]
+    news = [each for each in told if not each.startswith(_OF_THE_CONTRACT)]
+    return f"An exception in your code before that: {sentence(news[-1])}" if news else ""
+
+
+_OF_THE_CONTRACT = (
+    "UniqueViolation", "SerializationFailure", "DatabaseGone", "StoreGone", "SettleFailed",
+    "PublishFailed",
+)  # fmt: skip
 
 
 def expectation(detail: str) -> str:
@@ -284,15 +316,6 @@ def hint_command(result: Result) -> str:
     return plain(shlex.join(["ackademy", "hint", result.guarantee]))
 
 
-def unwritten(grade: Grade) -> bool:
-    """Whether the function raised NotImplementedError, as a skeleton does: nothing is written yet."""
-    return any(
-        event.kind is Kind.RUN_RAISED and event.detail.startswith("NotImplementedError")
-        for result in grade.results
-        for event in result.verdict.witness
-    )
-
-
 def lesson_command(grade: Grade) -> str:
     """The command that opens the lesson of this exercise; empty if it has none."""
     if not (root_of(grade) / "lessons" / grade.exercise.path / "lesson.md").is_file():
@@ -304,22 +327,41 @@ def next_command(grade: Grade, asked: Asked = NOTHING_ELSE) -> str:
     """The one command to type after reading this grade."""
     if grade.problem is not None:
         return check_command(grade, visible=asked.visible)
-    if unwritten(grade) and (lesson := lesson_command(grade)):
-        return lesson
+    if command := _for_the_unwritten(grade):
+        return command
     for result in causes_first(grade.results):
         if result.verdict.status is Status.FAIL:
             return hint_command(result)
     if not grade.complete:
         return check_command(grade, visible=asked.visible)
-    for result in grade.results:
-        if result.verdict.status is Status.INCONCLUSIVE:
-            return check_command(grade, result, visible=asked.visible)
+    for result in _undecided(grade):
+        if engines := gradable_engines(grade.exercise) if grade.engine == "sim" else []:
+            # the same seed would show the same run
+            return check_command(grade, visible=asked.visible, engine=engines[0])
+        return check_command(grade, result, visible=asked.visible)
     if grade.status is not Status.PASS or asked.visible:
         return check_command(grade)
+    return _after_a_pass(grade, asked)
+
+
+def _for_the_unwritten(grade: Grade) -> str:
+    """The lesson if nothing is written yet, a hint if a part is; empty if all is."""
+    if not any(unwritten(event) for each in grade.results for event in each.verdict.witness):
+        return ""
+    if not grade.points:
+        return lesson_command(grade)
+    return next((hint_command(each) for each in _undecided(grade)), "")
+
+
+def _undecided(grade: Grade) -> list[Result]:
+    return [each for each in grade.results if each.verdict.status is Status.INCONCLUSIVE]
+
+
+def _after_a_pass(grade: Grade, asked: Asked) -> str:
     for engine in gradable_engines(grade.exercise):
         if engine != grade.engine and engine not in asked.passed:
             return check_command(grade, engine=engine)
-    return "ackademy list"
+    return f"ackademy check {asked.then}" if asked.then else "ackademy list"
 
 
 def not_judged(grade: Grade) -> tuple[str, ...]:

@@ -49,6 +49,8 @@ LETTER, MESSAGE = str(Kind.LETTER_FOUND), str(Kind.MESSAGE_FOUND)
 CONFIRMED, EXITED = str(Kind.CONFIRMED), str(Kind.EXITED)
 """Lines that the examiner notes as its own, beside the subject's events."""
 
+RAISED = str(Kind.RAISED)
+
 
 @dataclass
 class Stop:
@@ -390,7 +392,8 @@ class World:
 
     def _tell(self, line: list[Any]) -> None:
         self.events.append([self.clock.now, *line])
-        self._moved_at = self.clock.now
+        if line[0] != RAISED:  # a loop that only fails moves nothing
+            self._moved_at = self.clock.now
         self._changed = True
 
     def _sync(self) -> None:

@@ -20,11 +20,13 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from autograder.storage import DatabaseError, Row, SerializationFailure, UniqueViolation
+from autograder.storage.sqlite_gaps import is_gap
 from autograder.storage.statement import Statement, read
 
 Lock = tuple[str, str, str]
@@ -34,7 +36,6 @@ _SHAPE = frozenset({"create", "drop", "alter"})
 _OWN = re.compile(
     r"insert\s+or\b|update\s+or\b|replace\b|pragma\b|attach\b|vacuum\b", re.IGNORECASE
 )
-_UNKNOWN = re.compile(r"syntax error|no such function|unrecognized token|incomplete input")
 # PostgreSQL's names of types, by those that SQLite's strict tables know
 _TYPES = (
     (r"\b(?:BIGINT|SMALLINT|BOOLEAN)\b", "INTEGER"),
@@ -182,15 +183,33 @@ class SqliteStore:
 
     def _play(self, unit: Unit) -> None:
         for sql, values in unit.writes:
-            with _Translated(self._refuse):
+            with self._translated(sql):
                 self._data.execute(sql, values).fetchall()
 
     def _touched(self) -> list[Lock]:
         return self._data.execute("SELECT what, name, value FROM touched").fetchall()
 
     def _run(self, statement: Statement, values: Mapping[str, Any]) -> sqlite3.Cursor:
-        with _Translated(self._refuse):
+        with self._translated(statement.named):
             return self._data.execute(statement.named, values)
+
+    @contextmanager
+    def _translated(self, sql: str) -> Iterator[None]:
+        """The port's errors for sqlite3's."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            text = str(error)
+            if isinstance(error, sqlite3.IntegrityError) and text.startswith("UNIQUE"):
+                raise UniqueViolation(text) from error
+            if self._refuse is not None and is_gap(text, sql, self._watched):
+                self._refuse(
+                    "PostgreSQL: SQLite, which stands in for it, does not know this statement "
+                    f"({text})"
+                )
+            raise DatabaseError(text) from error
+        except OverflowError as error:
+            raise DatabaseError(str(error)) from error
 
     def _hold(self, unit: Unit, touched: list[Lock]) -> None:
         """Take the locks of rows and keys, all or none. Raises `Blocked`."""
@@ -216,7 +235,7 @@ class SqliteStore:
                 sql = re.sub(pattern, known, sql, flags=re.IGNORECASE)
             if sqlite3.sqlite_version_info >= _STRICT_SINCE:
                 sql += " STRICT"
-        with _Translated(self._refuse):
+        with self._translated(sql):
             self._data.execute(sql)
         found = self._data.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         tables = {str(name) for (name,) in found}
@@ -288,24 +307,3 @@ def _rows(cursor: sqlite3.Cursor) -> list[Row]:
         return []
     names = [column[0] for column in cursor.description]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-
-class _Translated:
-    """The port's errors for sqlite3's."""
-
-    def __init__(self, refuse: Callable[[str], NoReturn] | None) -> None:
-        self._refuse = refuse
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        text = str(error)
-        if isinstance(error, sqlite3.IntegrityError) and text.startswith("UNIQUE"):
-            raise UniqueViolation(text) from error
-        if isinstance(error, sqlite3.OperationalError) and _UNKNOWN.search(text):
-            if self._refuse is not None:
-                self._refuse(f"statement that SQLite does not know ({text})")
-            raise DatabaseError(text) from error
-        if isinstance(error, (sqlite3.Error, OverflowError)):
-            raise DatabaseError(text) from error

@@ -126,7 +126,7 @@ class Host:
         self._job = job
         self._path = Path(job["module"])
         self._call = Call(**job["call"])
-        self._book = Book()
+        self._book = Book(self._path)
         self._gates = {point: Gates() for point in POINTS}
         self._may_connect = asyncio.Event()  # the gate of `connect()`
         self._may_connect.set()
@@ -348,6 +348,7 @@ class Host:
             await self._worker.do(message)
         except BaseException as error:
             message.report(*_how_it_ended(error))
+            self._book.raised.known(error)
             raise
         else:
             message.report(Kind.FINISHED)

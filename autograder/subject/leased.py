@@ -158,13 +158,21 @@ class RecordedLease:
         if point in self._to_lose:
             self._to_lose.remove(point)
             self._tell(Kind.LEASE_LOST, key, point)
-            raise StoreGone("connection was closed in the middle of a command")
+            lost = StoreGone("connection was closed in the middle of a command")
+            raise self._book.raised.known(lost)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """As long as a question is under way, nobody else stands still."""
+        """As long as a question is under way, nobody else stands still; what it raises is told."""
         with self._book.adapter_at_work() if self._waits else nullcontext():
-            yield
+            try:
+                yield
+            except Exception as error:
+                self._book.raised.tell(error, self._report)
+                raise
+
+    def _report(self, text: str) -> None:
+        self._reporter.event(Kind.RAISED, detail=text)
 
     def _took(self, key: str, value: str, ttl_s: float | None) -> None:
         self._mine[key] = value

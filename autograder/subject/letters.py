@@ -83,6 +83,7 @@ class RecordedDeadLetters:
     async def __anext__(self) -> Message:
         with self._book.adapter_at_work():
             letter = RecordedLetter(await self._route.__anext__(), self._reporter, self._book)
+        self._book.raised.next_take()
         letter.report(Kind.LETTER_TAKEN)
         return letter
 
@@ -106,6 +107,7 @@ class RecordedLetter(RecordedDelivery):
         await self._settle(requeue=requeue, ack=False)
 
     async def _settle(self, *, requeue: bool, ack: bool) -> None:
+        self.tell_handled()
         if self._settle_called:
             self.report(Kind.SETTLED_TWICE, "letter")
             raise AlreadySettled(f"letter {self.id} was acked or nacked before")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 
 from autograder.messaging import AlreadySettled, Connection, Message, SettleFailed, Source
 from autograder.model import BY_THE_MODULE, Kind
+from autograder.subject.raised import Raised
 from autograder.subject.reporter import Reporter
 
 TURNS_OF_GRACE = 10  # loop turns a take may need to notice that stop was set
@@ -17,7 +20,8 @@ TURNS_OF_GRACE = 10  # loop turns a take may need to notice that stop was set
 class Book:
     """Counts of one process: what the heartbeats tell."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: Path | None = None) -> None:
+        self.raised = Raised(module)
         self.deliveries = count(1)
         self.in_hand = 0
         self.settling = 0
@@ -77,6 +81,10 @@ class RecordedDelivery:
         inner = self._inner
         self._reporter.event(kind, inner.id, inner.key, self.delivery, inner.attempt, detail)
 
+    def tell_handled(self) -> None:
+        """Report the exception that the code handles at this moment, if there is one."""
+        self._book.raised.tell(sys.exception(), lambda text: self.report(Kind.RAISED, text))
+
 
 class RecordedMessage(RecordedDelivery):
     """One delivery of the source."""
@@ -115,6 +123,7 @@ class RecordedMessage(RecordedDelivery):
         self._settled(Kind.SETTLED)
 
     def _claim(self, kind: Kind, detail: str) -> None:
+        self.tell_handled()
         if self._settle_called:
             self.report(Kind.SETTLED_TWICE, kind)
             raise AlreadySettled(f"message {self.id} was acked or nacked before")
@@ -143,6 +152,7 @@ class RecordedSource:
         message = RecordedMessage(inner, self._reporter, self._book)
         self._book.in_hand += 1
         self._book.keys.add(inner.key)
+        self._book.raised.next_take()
         message.report(Kind.TAKEN)
         return message
 

@@ -17,6 +17,7 @@ EXIT_CONTROL_LOST = 71  # the control socket was closed under us
 # a settlement is reported first and leaves the process only in a later turn.
 _MAY_WAIT = frozenset(
     {Kind.TAKEN, Kind.STARTED, Kind.FINISHED, Kind.SETTLED, Kind.ACK, Kind.REQUEUE, Kind.GIVE_UP}
+    | {Kind.RAISED}
 )
 
 

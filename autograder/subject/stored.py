@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from autograder.model import Kind
@@ -39,10 +39,11 @@ class RecordedDatabase:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """See `autograder.storage.Database.transaction`."""
-        async with self._inner.transaction() as tx:
-            yield RecordedTransaction(tx, self)
-            lost = self._next_is_lost()
-        self._committed(lost)
+        with self._telling():
+            async with self._inner.transaction() as tx:
+                yield RecordedTransaction(tx, self)
+                lost = self._next_is_lost()
+            self._committed(lost)
 
     async def execute(self, sql: str, /, **values: Any) -> int:
         """See `autograder.storage.Statements`."""
@@ -76,17 +77,34 @@ class RecordedDatabase:
         done = self._to_lose.pop(0)
         self._reporter.event(Kind.COMMIT_LOST, detail="done" if done else "undone")
         if not done:
-            raise DatabaseGone(_GONE)
+            raise self._gone()
         return True
 
     def _committed(self, lost: bool) -> None:  # noqa: FBT001 - what became of it
         if lost:
-            raise DatabaseGone(_GONE)
+            raise self._gone()
         self._reporter.event(Kind.COMMITTED)
 
-    def asking(self) -> AbstractContextManager[None]:
-        """As long as a question is under way, nobody else stands still."""
-        return self._book.adapter_at_work() if self._waits else nullcontext()
+    def _gone(self) -> DatabaseGone:
+        return self._book.raised.known(DatabaseGone(_GONE))  # `COMMIT_LOST` tells of it
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """An exception that passes is told: of the database, or of the code within the block."""
+        try:
+            yield
+        except Exception as error:
+            self._book.raised.tell(error, self._report)
+            raise
+
+    def _report(self, text: str) -> None:
+        self._reporter.event(Kind.RAISED, detail=text)
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """As long as a question is under way, nobody else stands still; what it raises is told."""
+        with self._book.adapter_at_work() if self._waits else nullcontext(), self._telling():
+            yield
 
 
 _GONE = "connection was closed in the middle of operation"

@@ -238,6 +238,20 @@ class TestSameIdOtherPayloadIsRefused:
         story.take("b").start("b").fail("b", "permanent").give_up("b").look("a", "b")
         assert judged(same_id_other_payload_is_refused, story).status is Status.PASS
 
+    def test_given_back_for_ever(self):
+        story = begun("a").handle("a").published("a", 2)
+        for _ in range(60):
+            story.take("a").requeue("a")
+        assert judged(same_id_other_payload_is_refused, story.look("a")).status is (
+            Status.INCONCLUSIVE
+        )
+        verdict = judged(
+            same_id_other_payload_is_refused, story.expect("storm settled=2 seen=1").look("a")
+        )
+        assert verdict.status is Status.FAIL
+        assert "given back 60 times and never given up" in verdict.observed
+        assert "nack(requeue=False)" in verdict.slip
+
     def test_not_settled_yet(self):
         assert judged(same_id_other_payload_is_refused, self.second().look("a")).status is (
             Status.INCONCLUSIVE
@@ -274,6 +288,53 @@ class TestEveryDeliveryIsSettled:
         assert verdict.observed == (
             "The handler of a had raised `Permanent`, and the message was then acked."
         )
+
+    def failed_for_good(self):
+        return begun("a").take("a").start("a").fail("a", "permanent")
+
+    def test_nor_given_back(self):
+        verdict = judged(every_delivery_is_settled, self.failed_for_good().requeue("a"))
+        assert verdict.status is Status.FAIL
+        assert verdict.observed.endswith("`Permanent`, and the message was then given back.")
+
+    def test_unless_it_was_told_to_stop_or_something_else_went_wrong(self):
+        told = begun("a").take("a").start("a").say(Kind.STOP_SET).fail("a", "permanent")
+        lost = self.failed_for_good().say(Kind.COMMIT_LOST, detail="undone")
+        for story in told, lost:
+            verdict = judged(every_delivery_is_settled, story.requeue("a"))
+            assert verdict.status is not Status.FAIL
+
+    def booked_and_given_back(self, detail=""):
+        story = begun("a").handle("a")
+        for _ in range(60):
+            story.take("a")
+            if detail:
+                story.say(Kind.RAISED, detail=detail)
+            story.requeue("a")
+        return story.expect("storm settled=2 seen=1").look("a")
+
+    def test_a_repetition_that_is_given_back_for_ever(self):
+        verdict = judged(every_delivery_is_settled, self.booked_and_given_back())
+        assert verdict.status is Status.FAIL
+        assert verdict.observed == "a is booked, and its repetition was then given back 60 times."
+        own = judged(every_delivery_is_settled, self.booked_and_given_back("TransactionFailed: x"))
+        assert own.observed.endswith("The last exception: TransactionFailed: x.")
+        assert "line of your own" in own.slip
+
+    def test_nothing_is_said_of_that_where_the_database_is_gone(self):
+        story = self.booked_and_given_back("DatabaseGone: connection refused")
+        assert judged(every_delivery_is_settled, story).status is Status.INCONCLUSIVE
+
+    def test_what_came_between_a_charge_and_its_answer_makes_the_slip(self):
+        def slip(*between):
+            story = begun("a").take("a").say(Kind.LEASE_TAKEN, "a", "60 s").start("a").finish("a")
+            for kind, detail in between:
+                story.say(kind, "a", detail)
+            return judged(every_delivery_is_settled, story.requeue("a")).slip
+
+        assert "suppress(StoreGone)" in slip((Kind.LEASE_LOST, "release"))
+        assert "what the release says" in slip((Kind.LEASE_RELEASED, "no"))
+        assert "although its handler had returned" in slip((Kind.LEASE_RELEASED, ""))
 
     def test_a_charge_that_failed_is_not(self):
         story = begun("a").take("a").say(Kind.LEASE_TAKEN, "a", "60 s").start("a").fail("a")

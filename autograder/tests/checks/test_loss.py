@@ -138,7 +138,7 @@ def test_left_waiting_by_a_pool_that_stood():
     story.expect("stalled settled=2 seen=1 buffered=1 in_hand=0 busy=0 held=0")
     verdict = judged(story, waiting=1, unsettled=0)
     assert verdict.status is Status.FAIL
-    assert "1 of 2 confirmed messages were left waiting" in verdict.observed
+    assert "1 of 2 confirmed messages was left waiting" in verdict.observed
     assert verdict.witness[-1].kind is Kind.EXPECTED
 
 
@@ -252,3 +252,55 @@ def test_a_message_passed_back_and_forth_and_never_handled():
     verdict = judged(story.expect("storm settled=2 seen=1"), waiting=1)
     assert verdict.status is Status.FAIL
     assert verdict.observed == "b was taken 60 times and never handled."
+    assert "no worker is free" in verdict.slip
+
+
+def in_a_storm(*kinds: Kind, detail: str = "") -> Story:
+    story = Story().publish("b").begin()
+    for _ in range(60):
+        story.take("b")
+        for kind in kinds:
+            story.say(kind, "" if kind is Kind.RAISED else "b", detail)
+        story.requeue("b")
+    return story.expect("storm settled=2 seen=1")
+
+
+def test_an_exception_of_the_codes_own_is_told_where_it_sends_the_message_back():
+    verdict = judged(in_a_storm(Kind.RAISED, detail="DatabaseError: no such column: amont"))
+    assert verdict.observed.endswith("The last exception: DatabaseError: no such column: amont.")
+    assert "line of your own" in verdict.slip
+    assert Kind.RAISED in {event.kind for event in verdict.witness}
+
+
+def test_where_no_server_can_be_reached_giving_back_is_right():
+    gone = in_a_storm(Kind.RAISED, detail="DatabaseGone: connection refused")
+    assert judged(gone).status is Status.INCONCLUSIVE
+
+
+def test_slips_of_a_message_that_is_given_back_for_ever():
+    assert "before `handle` is called" in judged(in_a_storm()).slip
+    assert "`delay_s`" in judged(in_a_storm(Kind.LEASE_REFUSED)).slip
+
+
+def test_slips_of_messages_under_a_lease():
+    story = Story().publish("a").begin().take("a").say(Kind.LEASE_REFUSED, "a").ack("a").kill()
+    assert "whose lease somebody else holds" in judged(story, waiting=0, unsettled=0).slip
+    story = Story().publish("a").begin().take("a").say(Kind.REQUEUE, "a", "5")
+    story.say(Kind.SETTLED, "a").expect("stalled lease_refused=3 seen=1 buffered=1 in_hand=0")
+    assert "delay of 5 s" in judged(story, waiting=1, unsettled=0).slip
+
+
+def test_a_message_settled_again_after_its_settlement_failed():
+    story = Story().publish("a").begin().take("a").start("a").finish("a")
+    story.call(Kind.ACK, "a", Kind.SETTLE_FAILED).say(Kind.SETTLED_TWICE, "a", "requeue")
+    story = story.publish("b").raised("AlreadySettled: message a was acked or nacked before")
+    verdict = judged(story)
+    assert verdict.status is Status.FAIL
+    assert "catch its SettleFailed" in verdict.slip
+    assert Kind.SETTLE_FAILED in {event.kind for event in verdict.witness}
+
+
+def test_a_function_that_is_not_written_is_named():
+    trace = 'File "pool.py", line 9, in one\n    await charge_card()\n  File "pool.py", line 3, in charge_card'
+    story = Story().publish("a").begin().take("a").raised(f"NotImplementedError (l 3)\n  {trace}")
+    assert judged(story).slip == "Is `charge_card` not written yet?"

@@ -62,14 +62,36 @@ async def test_what_sqlite_does_not_know_is_refused_if_somebody_else_may_know_it
         "SELECT id FROM seen FOR UPDATE",
         "SELECT now() AS it",
         "SELECT id::text FROM seen",
+        "SELECT xmax FROM seen",
+        "SELECT s.ctid FROM seen s",
+        "INSERT INTO seen (id, word) VALUES ('a', 'b') RETURNING (xmax = 0) AS new",
+        "SELECT seen FROM seen",
+        "SELECT s FROM seen AS s",
+        "SELECT current_user",
+        "SELECT interval '1 day'",
+        "SELECT * FROM pg_locks",
+        "SELECT * FROM information_schema.tables",
+        "SELECT * FROM generate_series(1, 3)",
+        "SELECT position('a' in 'b')",
+        "SELECT length('a', 'b')",
+        "CREATE TABLE mine (id UUID PRIMARY KEY)",
     ):
-        with pytest.raises(RuntimeError, match="SQLite does not know"):
+        with pytest.raises(RuntimeError, match="does not know this statement"):
             await db.execute(sql)
     for sql in ("SAVEPOINT here", "ROLLBACK TO here", "release savepoint here"):
         with pytest.raises(RuntimeError, match="savepoints"):
             await db.execute(sql)
-    with pytest.raises(DatabaseError):
-        await db.execute("SELECT x FROM nowhere")
+    for sql in (
+        "SELECT x FROM nowhere",
+        "SELECT wrod FROM seen",
+        "SELECT s.wrod FROM seen s",
+        "INSERT INTO seen (id, wrod) VALUES ('a', 'b')",
+        "INSERT INTO seen (id, word) VALUES ('a', 'b') ON CONFLICT (wrod) DO NOTHING",
+        "INSERT INTO seen VALUES ('a', 'b', 'c')",
+        "SELECT id FROM sene",
+    ):
+        with pytest.raises(DatabaseError):
+            await db.execute(sql)
     store.close()
 
 

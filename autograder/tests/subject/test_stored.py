@@ -1,11 +1,20 @@
-"""What a student's database reports: each commit, and nothing else."""
+"""What a student's database reports: each commit, and what was raised on the way."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import pytest
 
 from autograder.model import Kind
-from autograder.storage import Database, DatabaseGone, Transaction, UniqueViolation
+from autograder.storage import (
+    Database,
+    DatabaseError,
+    DatabaseGone,
+    Transaction,
+    UniqueViolation,
+)
 from autograder.storage.sqlite import SqliteDatabase
 from autograder.storage.sqlite_store import SqliteStore
 from autograder.subject.recorded import Book
@@ -64,8 +73,38 @@ async def test_one_that_raises_is_not(db, ear):
         async with db.transaction() as tx:
             await tx.execute(INSERT, id="a")
             await tx.execute(INSERT, id="a")
-    assert ear.heard == []
+    assert [kind for kind, _ in ear.heard] == [Kind.RAISED]
     assert await db.fetch_one("SELECT id FROM seen") is None
+
+
+async def test_a_statement_that_fails_is_told_with_its_line(ear, to_lose):
+    store = SqliteStore()
+    book = Book(Path(__file__))
+    db = RecordedDatabase(SqliteDatabase(store), ear, book, to_lose, waits=True)
+    for _ in range(2):
+        with pytest.raises(DatabaseError):
+            await db.execute("UPDATE nowhere SET a = 1")
+    [(kind, detail)] = ear.heard  # the same text once between two takes
+    assert kind is Kind.RAISED
+    assert re.fullmatch(
+        r"DatabaseError: no such table: nowhere \(test_stored.py line \d+\)", detail
+    )
+    book.raised.next_take()
+    with pytest.raises(DatabaseError):
+        await db.execute("UPDATE nowhere SET a = 1")
+    assert len(ear.heard) == 2
+    store.close()
+
+
+async def test_what_leaves_the_block_is_told_unless_a_handler_raised_it(db, ear, book):
+    with pytest.raises(KeyError):
+        async with db.transaction():
+            raise KeyError("fingerprnt")
+    assert ear.heard == [(Kind.RAISED, "KeyError: 'fingerprnt'")]
+    with pytest.raises(ValueError):  # noqa: PT011 - a handler's
+        async with db.transaction():
+            raise book.raised.known(ValueError("of the handler"))
+    assert len(ear.heard) == 1
 
 
 async def test_a_statement_alone_is_committed_if_it_changes_something(db, ear):

@@ -1,0 +1,29 @@
+"""Slips that several checks have a question for."""
+
+from __future__ import annotations
+
+import re
+
+from autograder.model import Event, Kind
+
+MY_OWN = "Does a line of your own raise each time, and an `except` give the message back?"
+
+_IN_FUNCTION = re.compile(r"^ *File .*, in (\w+)", re.MULTILINE)
+
+
+def settled_again(story: tuple[Event, ...]) -> str:
+    """Of a delivery that was settled twice: what made the code settle it again."""
+    if any(event.kind is Kind.SETTLE_FAILED for event in story):
+        return (
+            "Does an `except Exception` around ack() catch its SettleFailed, and settle again? Leave ack() "
+            "out of the `try`, or let SettleFailed pass."
+        )
+    return "Can one message reach two of your calls of ack() and nack(), say in `except` and `finally`?"
+
+
+def not_written(detail: str) -> str:
+    """Of an exception that left the function, as its event tells it; empty for one of written code."""
+    if not detail.startswith("NotImplementedError"):
+        return ""
+    functions = _IN_FUNCTION.findall(detail)
+    return f"Is `{functions[-1]}` not written yet?" if functions else ""
