@@ -89,7 +89,8 @@ async def test_two_deliveries_at_the_same_time(exam: Exam) -> None:
 async def test_attempts_that_fail(exam: Exam) -> None:
     """The row is written, and then the handler raises: a mark that stays, or a row that stays, shows.
 
-    What has failed for good comes again, too, as it does from the dead letters: it was never booked.
+    What has failed for good comes again, too, as it does from the dead letters: it was never booked. New ones
+    come behind it, so that it is in hand when the stop comes.
     """
     heal = [
         *exam.messages(4, transient=1),
@@ -98,14 +99,14 @@ async def test_attempts_that_fail(exam: Exam) -> None:
         *exam.messages(1, transient=6),
     ]
     hopeless = exam.messages(2, permanent=True)
-    fine = exam.messages(8)
+    fine, late = exam.messages(8), exam.messages(4)
     orders = [*heal, *hopeless, *fine]
     exam.random.shuffle(orders)
     async with exam.start(workers=exam.random.randint(2, 4), bears=("duplicates", "cuts")) as run:
         await run.publish(orders)
         await run.until(failed=4 + 4 + 3 + 6 + len(hopeless))
-        await run.publish([*heal, *hopeless])
-        await run.until(settled=len(orders))
+        await run.publish([*heal, *hopeless, *late])
+        await run.until(settled=len(orders) + len(late))
         await run.stop()
         await run.until(returned=True)
 
