@@ -61,13 +61,17 @@ class Bookkeeper:
                 row = await tx.fetch_one(
                     "INSERT INTO processed (message_id, fingerprint) VALUES (:id, :mine) "
                     "ON CONFLICT (message_id) DO UPDATE SET fingerprint = processed.fingerprint "
-                    "RETURNING fingerprint, (SELECT count(*) FROM payments WHERE payment_id = :id) AS n",
+                    "RETURNING fingerprint",
                     id=message.id,
                     mine=mine,
                 )
                 if row is None or row["fingerprint"] != mine:
                     return "wrong"
-                if not row["n"]:
+                # a statement of its own: the one above looks as things were before it had to wait
+                booked = await tx.fetch_one(
+                    "SELECT count(*) AS n FROM payments WHERE payment_id = :id", id=message.id
+                )
+                if booked is None or not booked["n"]:
                     await self._handle(message, tx)
         except Permanent:
             return "wrong"
