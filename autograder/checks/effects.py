@@ -79,6 +79,11 @@ def _slip_of_twice(history: History, message: str) -> str:
     starts = [event for event in attempts if event.kind is Kind.STARTED]
     if any(event.kind is Kind.FAILED for event in attempts):
         return "Is the payment of an attempt that failed committed all the same?"
+    if _in_two_processes_at_once(history, message):
+        return (
+            "Do two consumers look for the id before either has written it? Neither sees what the other "
+            "keeps in memory, a lock or a set: let the database decide."
+        )
     if len({event.process for event in starts}) > 1:
         return (
             "Is what was booked remembered in another transaction than the payment itself, or only "
@@ -96,6 +101,22 @@ def _slip_of_twice(history: History, message: str) -> str:
         else:
             running.discard(event.delivery)
     return "What tells the second delivery that the first was booked?"
+
+
+def _in_two_processes_at_once(history: History, message: str) -> bool:
+    """Whether a handler began while another process, which lived, was inside its own."""
+    lives = read_lives(history)
+    running: dict[int, int] = {}  # delivery -> process
+    for place in message_places(history, message):
+        event = history.events[place]
+        if event.kind is Kind.STARTED:
+            others = [lives[each] for each in running.values() if each != event.process]
+            if any(min(each.killed, each.exited) > place for each in others):
+                return True
+            running[event.delivery] = event.process
+        elif event.kind in _ENDS:
+            running.pop(event.delivery, None)
+    return False
 
 
 @guarantee

@@ -6,6 +6,7 @@ from signal import Signals
 from typing import TYPE_CHECKING
 
 from autograder.exam.process import exit_text
+from autograder.model import GraderError
 from autograder.subject import exits, reporter
 
 if TYPE_CHECKING:
@@ -42,6 +43,13 @@ def told_by_kernel(call: Call, code: int | None, life: Life) -> str:
         f"exited: the process ended by itself ({exit_text(code)}) in the middle of the run: "
         "os._exit, or a crash.\n"
     )
+
+
+def refuse_unstarted(call: Call, subject: Subject, life: Life) -> None:
+    """Raise `GraderError` if this process ended before it was the module's: what it says then is ours."""
+    if subject.exit_code in {exits.EXIT_NO_BROKER, exits.EXIT_BUG} and not has_begun(call, life):
+        last = subject.printed.text().strip().splitlines()[-1:]
+        raise GraderError(f"The subject could not be started: {' '.join(last)}")
 
 
 def has_begun(call: Call, life: Life) -> bool:

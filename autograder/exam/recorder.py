@@ -99,10 +99,9 @@ class Recorder(tally.Tally):
         kind, detail = self._rows[-1][1], self._rows[-1][-1]
         return Wait(detail.partition(" ")[0]) if kind is Kind.EXPECTED else None
 
-    def begin_life(self) -> Life:
+    def begin_life(self, *, beside: bool = False) -> Life:
         """A new subject process: its deliveries are numbered after those before."""
-        self.life = Life(self.life.number + 1, self.deliveries)
-        self.connections = 0
+        self.begin(Life(self.life.number + 1, self.before(beside=beside)), beside=beside)
         self.moved_at = self._clock()
         self.beat = Beat(at=self.moved_at)
         return self.life
@@ -113,10 +112,19 @@ class Recorder(tally.Tally):
         life.exited.set()
         self.changed.set()
 
-    def note(self, kind: Kind, detail: str = "", *, message: str = "", key: str = "") -> None:
-        """Record something the examiner did or saw itself."""
+    def note(
+        self,
+        kind: Kind,
+        detail: str = "",
+        *,
+        message: str = "",
+        key: str = "",
+        life: Life | None = None,
+    ) -> None:
+        """Record something the examiner did or saw itself; it is about the newest life, or this one."""
         at = self._clock()
-        self._rows.append((at - self._began, kind, message, key, 0, 0, self.life.number, detail))
+        number = (life or self.life).number
+        self._rows.append((at - self._began, kind, message, key, 0, 0, number, detail))
         self.moved_at = at
         self.beat.still = 0
         self.changed.set()
@@ -140,10 +148,15 @@ class Recorder(tally.Tally):
             self.beat.still = 0
         self.tell(life, kind, message, delivery, detail)
 
-    def heartbeat(self, now: float, figures: list[int]) -> None:
-        """Note a heartbeat: the subject's loop turned once more."""
+    def heartbeat(self, now: float, figures: list[int], life: Life | None = None) -> None:
+        """Note a heartbeat: the subject's loop turned once more.
+
+        How things stand is told of the newest process: who has another beside it waits for events.
+        """
         buffered, in_hand, busy, held, settling, connections = figures
+        (life or self.life).beats += 1
+        if life is not None and life is not self.life:
+            return
         self.connections = connections
-        self.life.beats += 1
         still = self.beat.still + 1
         self.beat = Beat(buffered, in_hand, busy, held, settling, connections, still, now)

@@ -15,9 +15,10 @@ from signal import Signals
 from typing import TYPE_CHECKING, Any, Self
 
 from autograder.exam import endings
+from autograder.exam.consumers import Consumer, alone, shown_with_two, untold
 from autograder.exam.engines import Outgoing
 from autograder.exam.orders import Match, Order, gate_rule, match_text
-from autograder.exam.process import Job, Subject, exit_text
+from autograder.exam.process import Job, Subject, Zygote, exit_text
 from autograder.exam.proxy import FaultProxy, seen_through
 from autograder.exam.recorder import Life, Recorder
 from autograder.exam.scenario import ScenarioOver
@@ -26,7 +27,7 @@ from autograder.exam.stores import Effect, Held
 from autograder.exam.waiting import wait_for_answer, wait_for_life, wait_until
 from autograder.messaging.adapter import Lane
 from autograder.model import BrokerState, Content, Event, GraderError, Holder, Kind, Wait
-from autograder.subject import exits, wire
+from autograder.subject import wire
 from autograder.subject.effects import amount_of
 from autograder.subject.gates import HANDLER, POINTS
 from autograder.subject.leased import lease_key
@@ -55,7 +56,7 @@ class Run:
         self._letters_proxy: FaultProxy | None = None  # the dead letters' connection has its own
         self._lane: Lane | None = None
         self._letters: Lane | None = None
-        self._subject: Subject | None = None
+        self._consumers: list[Consumer] = []  # that were started to live together
         self._gates: list[dict[str, Any]] = [{"do": "hold connect"}] * setup.hold_connect
         self._paused = False
         self._stores = exam.stores.open(setup.call) if exam.engine.name != "sim" else None
@@ -161,11 +162,16 @@ class Run:
 
     async def _let_it_close(self) -> None:
         """A subject whose function came back is closing its connection: settlements may be on it."""
-        life = self.recorder.life
-        if life.returned and not life.broken and not life.ended_by_us and not self.paused:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(CLOSING_S):
-                    await life.exited.wait()
+        for _, life in self._consumers:
+            if life.returned and not life.broken and not life.ended_by_us and not self.paused:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(CLOSING_S):
+                        await life.exited.wait()
+
+    @property
+    def _subject(self) -> Subject | None:
+        """The newest process."""
+        return self._consumers[-1].subject if self._consumers else None
 
     @property
     def lane(self) -> Lane:
@@ -184,11 +190,26 @@ class Run:
         await self._let_it_close()
         await self._end_subject()
         self._set_up(function, options)
-        life = self.recorder.begin_life()
+        await self._spawn(self._exam.zygote.with_hash_seed(hash_seed), self.recorder.begin_life())
+
+    async def add_consumer(self) -> None:
+        """Start one more process of the same submission beside the one there is, which lives on.
+
+        Both consume from one subscription (a durable, a queue, a group) and share the databases. It
+        returns when the new one takes part: a group has shared its partitions out anew by then. From
+        then on gates are those of both, `stop` tells both, `until` counts what both do, and `kill` ends
+        both; a break point is the newer one's. Raises `GraderError` where nobody can be beside it.
+        """
+        alone(self._setup, self.recorder)
+        life = self.recorder.begin_life(beside=True)
+        await self._spawn(self._exam.zygote, life)
+        await self._exam.of_broker(wait_for_life(self, lambda life: life.called))
+
+    async def _spawn(self, zygote: Zygote, life: Life) -> None:
+        """A process that lives this life."""
         lane = seen_through(self.lane, self._proxy)
         letters = self._letters and seen_through(self._letters, self._letters_proxy)
         proxied = tuple(proxy.port for proxy in self._proxies)
-        zygote = self._exam.zygote.with_hash_seed(hash_seed)
         if zygote is not self._exam.zygote:
             await self._exam.of_broker(asyncio.to_thread(zygote.wait_ready))
         job = Job(
@@ -208,7 +229,7 @@ class Run:
 
         def on_line(now: float, line: list[Any]) -> None:
             if line[0] == wire.BEAT:
-                self.recorder.heartbeat(now, line[1:])
+                self.recorder.heartbeat(now, line[1:], life)
             else:
                 self.recorder.from_subject(now, life, line)
             self.recorder.changed.set()
@@ -216,7 +237,7 @@ class Run:
         self.recorder.note(Kind.SPAWNED, self._setup.told)
         self._paused = False
         subject = zygote.fork(job, on_line)
-        self._subject = subject
+        self._consumers.append(Consumer(subject, life))
         subject.gone.add_done_callback(lambda _: self._exited(subject, life))
 
     def _set_up(self, function: str, options: Mapping[str, Any]) -> None:
@@ -243,30 +264,28 @@ class Run:
 
     def _exited(self, subject: Subject, life: Life) -> None:
         """The subject and all it started are gone: say how, and whether anybody asked for it."""
-        self.recorder.note(Kind.EXITED, exit_text(subject.exit_code))
+        self.recorder.note(Kind.EXITED, exit_text(subject.exit_code), life=life)
         sentence = "" if life.broken else endings.unasked(self._setup.call, subject, life)
         if sentence:
             life.broken = True
-            self.recorder.note(Kind.BROKEN, sentence)
+            self.recorder.note(Kind.BROKEN, sentence, life=life)
         self.recorder.end_life(life)
 
     async def _end_subject(self) -> None:
         """Make sure that no subject process lives, and that its leases at the broker are over."""
-        subject = self._subject
-        if subject is None:
+        if not self._consumers:
             return
-        self.recorder.life.ended_by_us |= not subject.gone.done()
-        await subject.end()
+        for subject, life in self._consumers:
+            life.ended_by_us |= not subject.gone.done()
+        for subject, _ in self._consumers:
+            await subject.end()
         for proxy in self._proxies:
             proxy.cut()  # a stalled one keeps the dead process's connections for the broker
-        await self.recorder.life.exited.wait()
-        self._exam.printed(subject)
-        self._subject = None
-        # from then on these are the module's words
-        started = endings.has_begun(self._setup.call, self.recorder.life)
-        if subject.exit_code in {exits.EXIT_NO_BROKER, exits.EXIT_BUG} and not started:
-            last = subject.printed.text().strip().splitlines()[-1:]
-            raise GraderError(f"The subject could not be started: {' '.join(last)}")
+        ended, self._consumers = self._consumers, []
+        for subject, life in ended:
+            await life.exited.wait()
+            self._exam.printed(subject)
+            endings.refuse_unstarted(self._setup.call, subject, life)
         for lane in self._lanes:
             await self._exam.of_broker(self._exam.engine.expire(lane))
 
@@ -401,10 +420,15 @@ class Run:
             raise GraderError(f"There is no gate called {at!r}, but {', '.join(POINTS)}.")
         rule = gate_rule(match, key)
         self._gates.append({"do": do, "match": rule, "at": at})
-        await self._order(do, match=rule, at=at)
+        await self._order_all(do, match=rule, at=at)
+
+    async def _order_all(self, do: str, **details: Any) -> None:
+        """The same of every process."""
+        for subject, _ in self._consumers:
+            await wait_for_answer(self, subject.order(do, **details))
 
     async def _order(self, do: str, **details: Any) -> None:
-        """Have the host do something, if there is one. Ends the scenario if its loop stands still."""
+        """Have the newest host do something, if there is one. Ends the scenario if its loop stands still."""
         if self._subject is not None:
             await wait_for_answer(self, self._subject.order(do, **details))
 
@@ -474,10 +498,13 @@ class Run:
 
     async def stop(self) -> None:
         """SIGTERM: the host sets the student's stop event. Returns when a take would be new work."""
-        await wait_for_life(self, lambda life: life.called)  # before, nobody would hear it
-        self._fault("terminate")
-        self._send(Signals.SIGTERM)
-        await wait_for_life(self, lambda life: life.stopped)
+        for subject, life in untold(self._consumers):
+            await wait_for_life(
+                self, lambda life: life.called, life
+            )  # before, nobody would hear it
+            self.recorder.note(Kind.FAULT, "terminate", life=life)
+            subject.signal(Signals.SIGTERM)
+            await wait_for_life(self, lambda life: life.stopped, life)
 
     async def terminate(self) -> None:
         """SIGTERM, to a process that owns its signals; returns when a take would be new work."""
@@ -598,6 +625,7 @@ class Run:
         return self._proxy
 
     def _fault(self, detail: str, about: Order | None = None) -> None:
+        shown_with_two(self.recorder, detail)
         if about is None:
             self.recorder.note(Kind.FAULT, detail)
         else:

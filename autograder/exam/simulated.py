@@ -11,18 +11,19 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from math import inf
 from pathlib import Path
 from signal import Signals
 from typing import Any, Self
 
 from autograder.exam import endings
+from autograder.exam.consumers import alone
 from autograder.exam.engines import Outgoing
 from autograder.exam.exam import Exam
+from autograder.exam.notebook import Notebook
 from autograder.exam.orders import Match, Order
 from autograder.exam.process import exit_text
-from autograder.exam.recorder import Life, Recorder
+from autograder.exam.recorder import Life
 from autograder.exam.run import ANOTHER, Run
 from autograder.exam.scenario import ScenarioOver
 from autograder.exam.setup import Setup
@@ -100,26 +101,6 @@ class SimExam(Exam):
         return SimRun(self, setup)
 
 
-class Notebook(Recorder):
-    """A recorder that knows of orders on their way: what is noted meanwhile happens after them."""
-
-    def __init__(self, clock: Callable[[], float], queue: deque[Asked]) -> None:
-        super().__init__(clock)
-        self._queue = queue
-
-    def note(self, kind: Kind, detail: str = "", *, message: str = "", key: str = "") -> None:
-        """Record it once all orders so far are carried out."""
-        noting = partial(self.note_now, kind, detail, message=message, key=key)
-        if self._queue:
-            self._queue[-1].notes.append(noting)
-        else:
-            noting()
-
-    def note_now(self, kind: Kind, detail: str = "", *, message: str = "", key: str = "") -> None:
-        """Record what the world itself tells."""
-        super().note(kind, detail, message=message, key=key)
-
-
 class SimRun(Run):
     """A run in a simulated world.
 
@@ -137,7 +118,7 @@ class SimRun(Run):
         self._queue: deque[Asked] = deque()  # orders, first come, first carried out
         self.recorder = Notebook(lambda: self._now, self._queue)
         self._keys: dict[str, str] = {}
-        self._life: Life | None = None
+        self._lives: list[Life] = []  # of processes that were started to live together
         self._world_is_gone = False  # with its child: there is nothing left to ask
 
     # --- life cycle
@@ -163,15 +144,13 @@ class SimRun(Run):
         if kind is not None and not issubclass(kind, ScenarioOver):
             return  # ours, or not simulated: there is no history to keep
         state = BrokerState()
-        life = self.recorder.life
         if not self._world_is_gone:
             try:
                 if self._queue:
                     await self._carry_out()
                 await self._let_it_close()
                 events = self.recorder.events
-                if not life.gone:
-                    life.ended_by_us = True
+                if self._end_lives():
                     self._queue.append(Asked("kill", {}))
                 state, found = await self._last_look()
                 events += found
@@ -186,9 +165,17 @@ class SimRun(Run):
         return await self.broker_state()
 
     async def _let_it_close(self) -> None:
-        life = self.recorder.life
-        if life.returned and not life.gone and not life.broken and not self.paused:
+        if not self.paused and any(
+            each.returned and not each.gone and not each.broken for each in self._lives
+        ):
             await self._do("close")
+
+    def _end_lives(self) -> bool:
+        """Whether any process still lives; it is to be ended by us."""
+        living = [each for each in self._lives if not each.gone]
+        for each in living:
+            each.ended_by_us = True
+        return bool(living)
 
     async def restart(self, *, hash_seed: int = 0, function: str = "", **options: Any) -> None:
         """Start a process: the first one, or the next after a kill or an exit.
@@ -196,13 +183,23 @@ class SimRun(Run):
         All processes of a world live in one real process, which has one hash seed. So with another
         `hash_seed` the module finds a `hash` that is salted; what a set of texts looks like stays.
         """
-        if self._life is not None:
+        if self._lives:
             await self._let_it_close()
-            if not self._life.gone:
-                self._life.ended_by_us = True
+            if self._end_lives():
                 await self._do("kill")
         self._set_up(function, options)
-        self._life = self.recorder.begin_life()
+        self._lives = [self.recorder.begin_life()]
+        await self._begin(hash_seed=hash_seed)
+
+    async def add_consumer(self) -> None:
+        """Start a second process in this world, with a fresh copy of the module and a loop of its own."""
+        await self._react()
+        alone(self._setup, self.recorder)
+        self._lives.append(self.recorder.begin_life(beside=True))
+        await self._begin(beside=True)
+        await self._do("called")
+
+    async def _begin(self, *, hash_seed: int = 0, beside: bool = False) -> None:
         self.recorder.note(Kind.SPAWNED, self._setup.told)
         self._paused = False
         await self._do(
@@ -212,6 +209,7 @@ class SimRun(Run):
             call=asdict(self._setup.call),
             options=dict(self._setup.options),
             hash_seed=hash_seed,
+            beside=beside,
         )
 
     # --- orders
@@ -258,24 +256,37 @@ class SimRun(Run):
         self.recorder.end_life(life)
 
     def on_event(
-        self, at: float, kind: str, message: str, key: str, delivery: int, attempt: int, detail: str
+        self,
+        at: float,
+        process: int,
+        kind: str,
+        message: str,
+        key: str,
+        delivery: int,
+        attempt: int,
+        detail: str,
     ) -> None:
-        """One event of the world's, stamped with its own time."""
+        """One event of the world's, stamped with its own time. Raises `ValueError` for what is none."""
         self._now = max(self._now, float(at))
-        life = self.recorder.life
         if kind == Kind.FAULT and detail == CUT:
             self.recorder.note_now(Kind.FAULT, CUT)
         elif kind == Kind.CONFIRMED:
             key = self._keys.get(message, "")
             self.recorder.note_now(Kind.CONFIRMED, message=message, key=key)
         elif kind == Kind.EXITED:
-            self.recorder.note_now(Kind.EXITED, detail)
+            life = self._life(process)
+            self.recorder.note_now(Kind.EXITED, detail, life=life)
             self._unasked(detail, life)
             self.recorder.end_life(life)
         else:
-            self.recorder.from_subject(
-                self._now, life, [kind, message, key, delivery, attempt, detail]
-            )
+            line = [kind, message, key, delivery, attempt, detail]
+            self.recorder.from_subject(self._now, self._life(process), line)
+
+    def _life(self, process: int) -> Life:
+        for life in self._lives:
+            if life.number == process:
+                return life
+        raise ValueError(f"not a process: {process!r:.80}")
 
     def _unasked(self, how: str, life: Life) -> None:
         """A process that ends by itself in the middle of the run breaks the submission."""
@@ -284,7 +295,7 @@ class SimRun(Run):
         )
         if sentence:
             life.broken = True
-            self.recorder.note_now(Kind.BROKEN, sentence)
+            self.recorder.note_now(Kind.BROKEN, sentence, life=life)
 
     async def _react(self) -> None:
         """The time between what a scenario saw and what it does next."""
@@ -348,6 +359,9 @@ class SimRun(Run):
     async def _order(self, do: str, **details: Any) -> None:
         await self._do("order", order={"do": do, **details})
 
+    async def _order_all(self, do: str, **details: Any) -> None:
+        await self._do("order", order={"do": do, **details}, all=True)
+
     async def until(
         self, *, timeout_s: float = 10, within_s: float = inf, **conditions: int | bool
     ) -> None:
@@ -392,7 +406,9 @@ class SimRun(Run):
         """The stop event is set; returns when a take would be new work."""
         await self._react()
         await self._do("called")
-        self._fault("terminate")
+        for life in self._lives:
+            if len(self._lives) == 1 or not life.stopped:
+                self.recorder.note(Kind.FAULT, "terminate", life=life)
         await self._do("stop")
 
     async def _tell_to_end(self, fault: str, number: Signals) -> None:
@@ -407,7 +423,7 @@ class SimRun(Run):
     async def kill(self) -> None:
         """Nothing of the process runs any more; what it left unsettled comes back."""
         await self._react()
-        self.recorder.life.ended_by_us = True
+        self._end_lives()
         self._fault("kill")
         await self._do("kill")
 

@@ -47,7 +47,15 @@ class Listener(Protocol):
         """What keeps its events."""
 
     def on_event(
-        self, at: float, kind: str, message: str, key: str, delivery: int, attempt: int, detail: str
+        self,
+        at: float,
+        process: int,
+        kind: str,
+        message: str,
+        key: str,
+        delivery: int,
+        attempt: int,
+        detail: str,
     ) -> None:
         """One event of the world's."""
 

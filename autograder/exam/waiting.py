@@ -80,13 +80,15 @@ async def wait_for_answer(run: Run, answer: Awaitable[None]) -> None:
         waiting.cancel()
 
 
-async def wait_for_life(run: Run, reached: Callable[[Life], bool]) -> None:
-    """Return when the subject's process has got so far, or never will.
+async def wait_for_life(
+    run: Run, reached: Callable[[Life], bool], life: Life | None = None
+) -> None:
+    """Return when the subject's newest process, or that of this life, has got so far, or never will.
 
     A loop that stands still is waited for no longer than it takes to know it: what the scenario
     waits for next will say so.
     """
-    life = run.recorder.life
+    life = life or run.recorder.life
     patience = _Patience(time.monotonic())
     while not (reached(life) or life.returned or life.exited.is_set() or run.paused):
         if _is_silent(run, patience):
@@ -134,7 +136,9 @@ async def _why_not(
     """The reason to give up, or None to go on waiting."""
     recorder = run.recorder
     life, beat, now = recorder.life, recorder.beat, time.monotonic()
-    if life.broken or life.exited.is_set() or (life.returned and "exited" not in conditions):
+    if any(each.broken for each in recorder.lives) or all(
+        each.gone or (each.returned and "exited" not in conditions) for each in recorder.lives
+    ):
         return Wait.ENDED
     if recorder.is_storm:
         return Wait.STORM

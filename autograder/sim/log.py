@@ -28,6 +28,9 @@ RUN = 16
 COMMIT_EVERY_S = 0.05
 """The pause between two commits; the same."""
 
+FLUSH_S = 1.0
+"""How long what is in hand may hold up a rebalance; the same."""
+
 
 @dataclass(slots=True)
 class Partition:
@@ -72,14 +75,13 @@ class LogMessage(SimMessage):
 
 
 class LogChannel(Channel):
-    """A topic and the one consumer that its partitions are assigned to."""
+    """A topic and the group of consumers that its partitions are assigned to."""
 
     def __init__(self, clock: Clock, timing: Timing) -> None:
         super().__init__(clock, timing)
         self.partitions = [Partition() for _ in range(PARTITIONS)]
-        self.owner: LogSource | None = None
+        self.members: list[LogSource] = []  # of the group, in the order in which they joined
         self._dead = 0  # members that died, until their session runs out
-        self._joining: deque[tuple[LogSource, asyncio.Future[None]]] = deque()
 
     def add(self, stored: Stored) -> None:
         """At the end of its key's partition; without a key, of any."""
@@ -88,8 +90,8 @@ class LogChannel(Channel):
         else:
             number = self.timing.other.randrange(PARTITIONS)
         self.partitions[number].records.append(stored)
-        if self.owner is not None:
-            self.owner.fetch()
+        for member in self.members:
+            member.fetch()
 
     def state(self) -> BrokerState:
         """A log does not know what was delivered: `waiting` is all that is not committed."""
@@ -97,7 +99,7 @@ class LogChannel(Channel):
         return BrokerState(
             waiting=sum(len(each.records) for each in self.partitions),
             settled=settled,
-            consumers=self._dead + (self.owner is not None),
+            consumers=self._dead + len(self.members),
         )
 
     def waiting_messages(self) -> list[Stored]:
@@ -105,35 +107,35 @@ class LogChannel(Channel):
         return [record for each in self.partitions for record in each.records]
 
     def sources(self) -> list[SimSource]:
-        """The one that reads."""
-        return [self.owner] if self.owner else []
+        """The members."""
+        return list(self.members)
 
     async def connect(self, prefetch: int) -> SimSource:
-        """Join the group; returns with the partitions assigned."""
+        """Join the group; returns with partitions assigned. Those that are there let go of theirs first."""
         source = LogSource(self, prefetch)
         await source.pause(self.timing.settle())
-        if self.owner is not None:
-            turn = asyncio.get_running_loop().create_future()
-            self._joining.append((source, turn))
-            await turn
-        else:
-            self.assign(source)
+        reading = [each for each in self.members if each.reads]
+        self.members.append(source)
+        for member in reading:
+            await member.revoked()
+        for member in reading:
+            member.rejoin()
+        source.assigned()
         return source
 
-    def assign(self, source: LogSource) -> None:
-        """From now on this consumer reads."""
-        self.owner = source
-        source.assigned()
+    def share(self, source: LogSource) -> list[Partition]:
+        """The partitions of a member: one range for each, in the order of joining."""
+        if source not in self.members:
+            return []
+        place, many = self.members.index(source), len(self.members)
+        return self.partitions[place * PARTITIONS // many : (place + 1) * PARTITIONS // many]
 
     def leave(self, source: LogSource) -> None:
-        """A consumer reads no more; the next in line does."""
-        if self.owner is source:
-            self.owner = None
-        while self._joining and self.owner is None:
-            joining, turn = self._joining.popleft()
-            if not turn.done():
-                self.assign(joining)
-                turn.set_result(None)
+        """A member reads no more; the others read its partitions beside what they have."""
+        if source in self.members:
+            self.members.remove(source)
+            for member in self.members:
+                member.assigned()
 
     def expire(self) -> None:
         """Their sessions are over; `crash` has read no more."""
@@ -146,7 +148,7 @@ class LogChannel(Channel):
 
 
 class LogSource(SimSource):
-    """The consumer of all partitions."""
+    """A member of the group: the consumer of its share of the partitions."""
 
     def __init__(self, channel: LogChannel, prefetch: int) -> None:
         super().__init__(channel.clock, channel.timing, prefetch)
@@ -155,15 +157,55 @@ class LogSource(SimSource):
         self._again: deque[LogMessage] = deque()  # due again, and waiting for room
         self._turn = 0
         self._commit: Appointment | None = None
+        self._revoked: asyncio.Future[None] | None = None  # set when nothing is in hand any more
         self._left = False
 
     def assigned(self) -> None:
-        """Read each partition from its committed offset on."""
-        self._readings = [Reading(each) for each in self.channel.partitions]
+        """Read each partition of its share, from the committed offset on if it did not read it before."""
+        if self.stopping or self.link.broken:
+            return
+        known = {id(each.partition) for each in self._readings}
+        share = self.channel.share(self)
+        self._readings += [Reading(each) for each in share if id(each) not in known]
         self.fetch()
+
+    @property
+    def reads(self) -> bool:
+        """Whether any partition is assigned to it."""
+        return bool(self._readings)
+
+    async def revoked(self) -> None:
+        """Another member joins: what is settled within a second counts, the rest is lost to this one.
+
+        One that had been stopped only waited for what it had in hand, so it leaves.
+        """
+        self.unread()
+        self._again.clear()
+        self._revoked = asyncio.get_running_loop().create_future()
+        over = self.clock.call_later(FLUSH_S, self._let_go)
+        if not self.held:
+            self._let_go()
+        await self._revoked
+        over.cancel()
+        if self._left:
+            return
+        self._end()
+        if self.stopping:
+            self._leave()
+
+    def _let_go(self) -> None:
+        if self._revoked is not None and not self._revoked.done():
+            self._revoked.set_result(None)
+
+    def rejoin(self) -> None:
+        """With its new share, unless it has left."""
+        self._revoked = None
+        self._rejoin()
 
     def fetch(self) -> None:
         """Short runs of each partition in turn, as long as there is room; what comes back first."""
+        if self._revoked is not None:
+            return
         while self._again and self.room > 0:
             self._offer(self._again.popleft())
         read = True
@@ -229,6 +271,8 @@ class LogSource(SimSource):
 
     def _settled(self) -> None:
         """Commit before long; leave the group if it was stopped and this was the last in hand."""
+        if not self.held:
+            self._let_go()
         if self.stopping and not self.held:
             self._leave()
         elif self._commit is None:

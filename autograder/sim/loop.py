@@ -88,6 +88,7 @@ class SimLoop(base_events.BaseEventLoop):
         self.steps = 0
         self.refused = ""  # what the program asked for and is not there
         self.tasks: list[asyncio.Task[Any]] = []  # all that were made, in order, and are not done
+        self.takes_turns = False  # with another loop: then neither of them makes time go on
         self.after_step: Callable[[], bool] | None = None  # asked whether to stop right here
         self._most_steps = most_steps
         self._made = 0
@@ -127,6 +128,11 @@ class SimLoop(base_events.BaseEventLoop):
         if not self._ready and self.after_step is not None and self.after_step():
             self.stop()
             return
+        if self.takes_turns:
+            self.stop()
+            if not self._ready:
+                self._turns = 0
+                return
         while not self._ready:
             self._turns = 0
             if not self.clock.jump():
@@ -146,6 +152,11 @@ class SimLoop(base_events.BaseEventLoop):
             if self.after_step is not None and self.after_step():
                 self.stop()
                 return
+
+    @property
+    def has_work(self) -> bool:
+        """Whether somebody could have a turn now, without waiting for anything."""
+        return bool(self._ready)
 
     # -- tasks
 

@@ -13,6 +13,7 @@ In both, attempts are deliveries: a message that was handed back unread counts a
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 from itertools import takewhile
@@ -166,7 +167,15 @@ class QueueSource(SimSource):
         """End all takes at once; return when the unread messages are the broker's again."""
         self.stopping = True
         self.buffer.end()
-        await self.pause(self.stop_takes_s())
+        takes_s = self.stop_takes_s()
+        try:
+            await self.pause(takes_s)
+        except asyncio.CancelledError:  # whoever waits no longer has asked all the same
+            self.clock.call_later(takes_s, self._return_unread)
+            raise
+        self._return_unread()
+
+    def _return_unread(self) -> None:
         self.channel.detach(self)
         self.channel.give_back([message.stored for message in self.unread()])
 

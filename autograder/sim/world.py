@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from signal import Signals
 from typing import Any, NoReturn
 
 from autograder.model import Kind, Wait
@@ -19,8 +18,8 @@ from autograder.sim.host import Process
 from autograder.sim.loop import Deadlock, Endless, NotSimulated
 from autograder.sim.schedule import Schedule
 from autograder.sim.signals import Signals as ProcessSignals
-from autograder.sim.source import Stored
 from autograder.sim.stores import SimStores
+from autograder.sim.telling import ending, same_everywhere, stored
 from autograder.sim.timing import Timing
 from autograder.sim.walls import Walls
 from autograder.subject.tally import Life, Tally
@@ -72,7 +71,7 @@ class World:
         self._timing = Timing(schedule)
         self._broker = SimBroker(self.clock, schedule)
         self._lane = self._broker.lane("run")
-        self._process: Process | None = None
+        self._living: list[tuple[Process, Life]] = []  # the newest comes last
         self._dead: list[Process] = []
         self._paused = False
         self._moved_at = 0.0
@@ -92,10 +91,12 @@ class World:
         self._let_pass(self._timing.react())
 
     def _do_spawn(self, order: Mapping[str, Any]) -> None:
-        """A new process."""
-        self._end_process()
-        life = Life(self.tally.life.number + 1, self.tally.deliveries)
-        self.tally.life, self.tally.connections = life, 0
+        """A new process, in place of those there were, or beside one."""
+        beside = order["beside"]
+        if not beside:
+            self._end_processes()
+        life = Life(self.tally.life.number + 1, self.tally.before(beside=beside))
+        self.tally.begin(life, beside=beside)
         ordered = ("orders", "stop_first", "call", "options", "hash_seed")
         job = self._job | {name: order[name] for name in ordered}
 
@@ -103,18 +104,24 @@ class World:
             kind: Kind, message: str, key: str, delivery: int, attempt: int, detail: str
         ) -> None:
             detail = same_everywhere(str(detail))
-            self._tell([str(kind), message, key, delivery, attempt, detail])
+            self._tell([str(kind), message, key, delivery, attempt, detail], life)
             number = self.tally.numbered(life, delivery)
             self.tally.tell(life, kind, message, number, detail)
 
         self._paused = False
-        self._process = Process(self.clock, self._broker, self._lane, self._stores, job, tell)
-        self._process.start()
+        process = Process(self.clock, self._broker, self._lane, self._stores, job, tell)
+        self._living.append((process, life))
+        process.start()
         self._notice_the_end()
+
+    @property
+    def _process(self) -> Process | None:
+        """The newest."""
+        return self._living[-1][0] if self._living else None
 
     def _do_publish(self, order: Mapping[str, Any]) -> None:
         """Publish, and wait for the confirmations."""
-        messages = _stored(order)
+        messages = stored(order)
         left = len(messages)
 
         def confirmed(name: str) -> None:
@@ -181,8 +188,8 @@ class World:
 
     def _do_order(self, order: Mapping[str, Any]) -> None:
         """What the host itself carries out: gates and break points."""
-        if self._process is not None:
-            self._process.host.obey(dict(order["order"]))
+        for process, _ in self._living if "all" in order else self._living[-1:]:
+            process.host.obey(dict(order["order"]))
 
     def _do_weigh(self, _: Mapping[str, Any]) -> None:
         """Have the process looked through, once the broker has forgotten what is over."""
@@ -192,8 +199,10 @@ class World:
 
     def _do_stop(self, _: Mapping[str, Any]) -> None:
         """SIGTERM, and on until the stop is in force."""
-        self._soon(lambda process: process.host.ask_to_stop())
-        self._run(lambda: self.tally.life.stopped or self.tally.life.returned)
+        for process, life in self._living:
+            if len(self._living) == 1 or not life.stopped:
+                self._soon(lambda process: process.host.ask_to_stop(), process)
+        self._run(lambda: all(each.stopped or each.returned for each in self.tally.lives))
 
     def _do_signal(self, order: Mapping[str, Any]) -> None:
         """A signal, and on until a program that handles it has noticed, or its process is gone."""
@@ -220,7 +229,7 @@ class World:
 
     def _do_kill(self, _: Mapping[str, Any]) -> None:
         """SIGKILL."""
-        self._end_process()
+        self._end_processes()
 
     def _do_close(self, _: Mapping[str, Any]) -> None:
         """Let a process whose function came back close its connection."""
@@ -277,7 +286,7 @@ class World:
 
     def _do_put_letters(self, order: Mapping[str, Any]) -> None:
         """Letters of the examiner's."""
-        self._broker.letters(self._lane).waiting.extend(_stored(order))
+        self._broker.letters(self._lane).waiting.extend(stored(order))
 
     def _do_read(self, _: Mapping[str, Any]) -> list[list[Any]]:
         """What lies among the dead letters, and what waits in the channel, at the end."""
@@ -305,7 +314,7 @@ class World:
 
     def end(self) -> None:
         """The run is over: throw the processes away."""
-        self._end_process()
+        self._end_processes()
         for process in self._dead:
             process.bury()
         self._dead.clear()
@@ -341,17 +350,34 @@ class World:
         return stop
 
     @property
+    def _running(self) -> list[Process]:
+        """Whose loop can have a turn."""
+        if self._paused:
+            return []
+        return [each for each, _ in self._living if not (each.frozen or each.status is not None)]
+
+    @property
     def _runs(self) -> bool:
-        process = self._process
-        return process is not None and not (
-            self._paused or process.frozen or process.status is not None
-        )
+        return bool(self._running)
 
     def _turn(self, look: Callable[[], bool], stop: Stop) -> None:
-        """Run the process's loop until somebody says stop, or it cannot go on."""
-        process = self._process
-        if process is None or not self._runs:
+        """Run a process's loop until somebody says stop, or it cannot go on; of two, each in turn."""
+        running = self._running
+        if len(running) == 1:
+            running[0].loop.takes_turns = False
+            self._let_run(running[0], look, stop)
             return
+        idle = not any(each.loop.has_work for each in running)
+        if idle and not self.clock.jump():
+            stop.dead_end = True
+            return
+        for process in running:
+            process.loop.takes_turns = True
+            self._let_run(process, look, stop)
+            if stop.reached or self.refused:
+                return
+
+    def _let_run(self, process: Process, look: Callable[[], bool], stop: Stop) -> None:
         process.loop.after_step = look
         try:
             process.loop.run_forever()
@@ -373,9 +399,9 @@ class World:
             self.clock.call_later(seconds, pass_over)
             self._run(lambda: over or unless())
 
-    def _soon(self, do: Callable[[Process], None]) -> None:
-        """Have something done by the process's own loop, in its next turn."""
-        process = self._process
+    def _soon(self, do: Callable[[Process], None], process: Process | None = None) -> None:
+        """Have something done by the newest process's own loop, or this one's, in its next turn."""
+        process = process or self._process
         if process is None or process.status is not None:
             return
         done = False
@@ -390,8 +416,8 @@ class World:
 
     # -- watching
 
-    def _tell(self, line: list[Any]) -> None:
-        self.events.append([self.clock.now, *line])
+    def _tell(self, line: list[Any], life: Life | None = None) -> None:
+        self.events.append([self.clock.now, (life or self.tally.life).number, *line])
         if line[0] != RAISED:  # a loop that only fails moves nothing
             self._moved_at = self.clock.now
         self._changed = True
@@ -418,7 +444,9 @@ class World:
     ) -> Wait | None:
         """The reason to give up, or None to go on: the examiner's rules for real brokers."""
         tally, life = self.tally, self.tally.life
-        if life.broken or life.gone or (life.returned and "exited" not in conditions):
+        if any(each.broken for each in tally.lives) or all(
+            each.gone or (each.returned and "exited" not in conditions) for each in tally.lives
+        ):
             return Wait.ENDED
         if tally.is_storm:
             return Wait.STORM
@@ -451,30 +479,30 @@ class World:
 
     def _notice_the_end(self) -> None:
         """When the process has ended by itself, the broker loses its consumer, and all is told."""
-        process = self._process
-        if process is None or self.tally.life.gone:
-            return
-        process.look()
-        self.refused = self.refused or process.loop.refused
-        if process.status is not None:
-            self._bring_to_an_end(process, _how(process.status))
+        for process, life in self._living:
+            if life.gone:
+                continue
+            process.look()
+            self.refused = self.refused or process.loop.refused
+            if process.status is not None:
+                self._bring_to_an_end(process, life, ending(process.status))
 
-    def _end_process(self) -> None:
-        """Make sure that no process lives; whatever it left unsettled comes back."""
-        process = self._process
-        if process is None:
+    def _end_processes(self) -> None:
+        """Make sure that no process lives; whatever they left unsettled comes back."""
+        if not self._living:
             return
-        if not self.tally.life.gone:
-            self._bring_to_an_end(process, "signal SIGKILL")
-        self._process = None
+        for process, life in self._living:
+            if not life.gone:
+                self._bring_to_an_end(process, life, "signal SIGKILL")
+        self._living = []
         self._paused = False
         self._broker.channel(self._lane).expire()
 
-    def _bring_to_an_end(self, process: Process, how: str) -> None:
+    def _bring_to_an_end(self, process: Process, life: Life, how: str) -> None:
         process.kill()
         self._dead.append(process)
-        self.tally.end(self.tally.life)
-        self._tell([EXITED, "", "", 0, 0, how])
+        self.tally.end(life)
+        self._tell([EXITED, "", "", 0, 0, how], life)
 
     # -- what is not there
 
@@ -486,39 +514,3 @@ class World:
 
     def _remember_refusal(self, what: str) -> None:
         self.refused = self.refused or what
-
-
-def _how(status: int) -> str:
-    """`status 3`, `signal SIGTERM`: as the examiner says it of a real process."""
-    return f"status {status}" if status >= 0 else f"signal {Signals(-status).name}"
-
-
-def _stored(order: Mapping[str, Any]) -> list[Stored]:
-    """The messages of an order, as a broker keeps them."""
-    return [
-        Stored(name, key, body.encode("latin-1"), dict(headers))
-        for name, key, body, headers in order["messages"]
-    ]
-
-
-def same_everywhere(text: str) -> str:
-    """A traceback with one line of source for each frame, as every version of Python has it.
-
-    Newer ones quote the whole statement, and point at a part of it.
-    """
-    if "\n" not in text:  # as nearly every detail is
-        return text
-    kept: list[str] = []
-    quoting, quoted = 0, True  # how far the frame's line is indented, and whether it was quoted
-    for line in text.split("\n"):
-        indent = len(line) - len(line.lstrip(" |"))
-        if line.lstrip(" |").startswith('File "'):
-            quoting, quoted = indent, False
-        elif quoting and indent > quoting:
-            if quoted:
-                continue
-            quoted = True
-        else:
-            quoting = 0
-        kept.append(line)
-    return "\n".join(kept)

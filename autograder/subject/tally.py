@@ -15,6 +15,9 @@ from autograder.model import Kind
 FLAGS = ("connecting", "returned", "exited", "at_break")
 """Conditions that are true or not; all others are counts."""
 
+ROOM = 10_000
+"""Deliveries that a process may still take after another was started beside it."""
+
 _SETTLING = {Kind.ACK, Kind.REQUEUE, Kind.GIVE_UP}
 _HANDLER_ENDS = {Kind.FINISHED, Kind.FAILED, Kind.CANCELLED}
 _DISTINCT = {
@@ -63,6 +66,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.life = Life(0, 0)
+        self.beside: list[Life] = []  # of a process that was there before, and still is
         self.connections = 0  # how often the present process has connected
         self.connections_at_cut = 0
         self._in_all = 0  # how often anything was, that had been before
@@ -80,6 +84,21 @@ class Tally:
     def is_storm(self) -> bool:
         """Whether messages come again so often that this would go on for ever."""
         return self._most_repeats > STORM_REPEATS or self._in_all > STORM_REPEATS_IN_ALL
+
+    @property
+    def lives(self) -> list[Life]:
+        """Those of the processes that were started to live together; the newest comes last."""
+        return [*self.beside, self.life]
+
+    def begin(self, life: Life, *, beside: bool) -> None:
+        """A new process: in place of those there were, or beside them."""
+        self.beside = self.lives if beside else []
+        self.life = life
+        self.connections = 0
+
+    def before(self, *, beside: bool) -> int:
+        """What a new process's deliveries are numbered after: one beside it may still take some."""
+        return self.deliveries + (ROOM if beside else 0)
 
     def numbered(self, life: Life, delivery: int) -> int:
         """A process's own number of a delivery as the run's number; 0 stays 0."""
@@ -140,7 +159,7 @@ class Tally:
         if name == "reconnected":
             return max(0, self.connections - self.connections_at_cut)
         if name == "running":
-            return len(self.life.running)
+            return sum(len(each.running) for each in self.lives)
         raise KeyError(name)
 
     def value(self, name: str) -> int:
@@ -149,9 +168,9 @@ class Tally:
             case "connecting":
                 return int(self.life.connecting)
             case "returned":
-                return int(self.life.returned or self.life.gone)
+                return int(all(each.returned or each.gone for each in self.lives))
             case "exited":
-                return int(self.life.gone)
+                return int(all(each.gone for each in self.lives))
             case "at_break":
                 return int(self.life.at_break)
             case "answered":

@@ -85,6 +85,10 @@ class TestEffectHappensOnce:
         story = begun("a").take("a").start("a").take("a").start("a").finish("a").look("a", "a")
         assert "before either has written it" in judged(effect_happens_once, story).slip
 
+    def test_twice_by_two_consumers_at_the_same_time(self):
+        story = begun("a").take("a").start("a").begin().attempt("a").ack("a").look("a", "a")
+        assert "Do two consumers look" in judged(effect_happens_once, story).slip
+
     def test_twice_because_of_a_crash(self):
         story = begun("a", "b").attempt("a").kill().begin().attempt("a").ack("a")
         verdict = judged(effect_happens_once, story.look("a", "a", "b", "b"))

@@ -10,6 +10,7 @@ import pytest
 from autograder.messaging import SettleFailed
 from autograder.messaging.adapter import Lane
 from autograder.sim.broker import SimBroker
+from autograder.sim.log import FLUSH_S
 from autograder.sim.schedule import PACES, Schedule
 from autograder.tests.messaging import contract
 from autograder.tests.messaging import stage as stages
@@ -95,6 +96,14 @@ class TestQueue(InVirtualTime, ConnectionContract):
 class TestStream(InVirtualTime, ConnectionContract):
     manner = "stream"
 
+    async def test_unread_messages_go_back_though_nobody_waits_for_it(self, stage):
+        first = await stage.connect()
+        stopping = asyncio.create_task(first.stop_receiving())
+        await asyncio.sleep(0)
+        stopping.cancel()
+        await stage.publish(3)  # its request is open still
+        assert len(await take_and_ack(await stage.connect(), 3)) == 3
+
     async def test_what_comes_back_comes_before_what_is_new(self, stage):
         await stage.publish(3)
         source = await stage.connect(prefetch=1)
@@ -120,6 +129,36 @@ class TestLog(InVirtualTime, Contract):
         assert [message.id for message in again] == [message.id for message in messages]
         assert {message.attempt for message in again} == {1}
         assert (await stage.engine.state(stage.lane)).waiting <= 5
+
+    async def test_members_share_the_partitions(self, stage):
+        first, second = await stage.connect(), await stage.connect()
+        await stage.publish(80, keys=40)
+        await asyncio.sleep(1)
+        mine, other = [
+            await take_and_ack(each, each.standing().buffered) for each in (first, second)
+        ]
+        assert len(mine) + len(other) == 80
+        assert mine
+        assert other
+        assert not {each.key for each in mine} & {each.key for each in other}
+        await first.close()
+        await stage.publish(40, keys=40)
+        assert len(await take_and_ack(second, 40)) == 40
+
+    async def test_a_member_that_joins_waits_a_second_for_what_others_have_in_hand(self, stage):
+        await stage.publish(2, keys=1)
+        first = await stage.connect()
+        settled, lost = await take(first, 2)
+        joining = asyncio.create_task(stage.connect())
+        await asyncio.sleep(FLUSH_S / 2)
+        await settled.ack()
+        await first.stop_receiving()
+        second = await joining
+        with pytest.raises(SettleFailed):
+            await lost.ack()
+        [again] = await take_and_ack(second, 1)
+        assert again.id == lost.id
+        await stage.until_settled(2)
 
     async def test_settling_what_a_rebalance_took_away_fails(self, stage):
         await stage.publish(2, keys=1)

@@ -14,7 +14,7 @@ from autograder.exam.simulated import NotSimulatedError, SimExam
 from autograder.exam.simulated_child import SILENT_S, Child
 from autograder.model import Call, GraderError, Kind, Status
 from autograder.sim.schedule import MANNERS, PACES, TROUBLES, Schedule
-from autograder.sim.world import same_everywhere
+from autograder.sim.telling import same_everywhere
 
 
 def the_call(_):
