@@ -237,6 +237,35 @@ async def test_the_database_goes_in_the_middle_of_a_commit(exam: Exam) -> None:
         await run.until(returned=True)
 
 
+@guarantees(
+    effect_happens_once,
+    distinct_messages_are_not_swallowed,
+    every_delivery_is_settled,
+    no_message_is_lost,
+)
+async def test_two_consumers_of_one_subscription(exam: Exam) -> None:
+    """A rolling deployment: the old process is in its transaction, and the new one gets the same messages.
+
+    For whoever guards within the process only: a lock for each id, a set of those in progress. The old
+    one was told to stop and takes nothing any more, so all that is published goes to the new one. As
+    above, it has workers for the repetitions and for the others. On Kafka there may be four: both
+    deliveries come to the new one, and once more if the old one leaves the group after it has joined.
+    """
+    held, others = exam.messages(1), exam.messages(10)
+    async with exam.start(workers=4 + exam.random.randint(1, 3)) as run:
+        await run.hold(held)
+        await run.publish(held)
+        await run.until(started=1)
+        await run.stop()
+        await run.add_consumer()
+        await run.publish([*held, *others])
+        await run.until(settled=len(others))
+        await run.release(held)
+        await run.until(settled=len(held) + len(others))
+        await run.stop()
+        await run.until(returned=True)
+
+
 # -- the second contract: charges under a lease
 
 
