@@ -336,11 +336,9 @@ def _kept(history: History, look: Look, work: list[Work]) -> Verdict:
     else:
         how = f"failed ({failure(end.detail)})" if end.kind is Kind.FAILED else "cancelled"
         slip = "Is the lease released only where the handler returns? `finally` is for both."
-    told = story(history, look.message, look.place)
-    earlier, later = before(told, last.started), after(told, last.ended)
     return failed(
         f"The lease of {look.message} was still held at {moment(history, look.place)}, though its "
         f"handler had {how} at {moment(history, last.ended)}.",
-        witness(history, [*earlier[-2:], last.started, last.ended, *later[:3], look.place]),
+        witness(history, [last.started, last.ended, look.place]),  # few: all of them are drawn
         slip,
     )

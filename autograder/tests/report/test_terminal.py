@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from autograder import report
-from autograder.model import Event, History, Kind, Status, Verdict, failed, passed
+from autograder.model import Event, History, Kind, Status, Verdict, failed, inconclusive, passed
 from autograder.report.terminal import render
 from autograder.report.timeline_text import ASCII, BOX
 from autograder.report.words import NOTHING_ELSE, Asked
@@ -94,6 +94,42 @@ def test_a_pass_is_short():
     assert text.endswith("--engine kafka\n")
     done = told(samples.all_pass(), asked=Asked(passed=("nats", "kafka")))
     assert done.endswith("Next:  ackademy list\n")
+    then = told(samples.all_pass(), asked=Asked(passed=("nats", "kafka"), then="04_b/01_next"))
+    assert then.endswith("Next:  ackademy check 04_b/01_next\n")
+
+
+def test_who_has_written_a_part_is_sent_to_the_first_promise_of_the_other():
+    history, _ = samples.raised()
+    raised = Event(0.0, Kind.RUN_RAISED, detail="NotImplementedError (pool.py line 3)\ntrace")
+    text = told(
+        samples.grade(
+            samples.result("no_message_is_lost", failed("run() raised", [raised]), history),
+            samples.result("pool_is_used", inconclusive("No handler was seen."), history),
+            samples.result("ack_follows_work", passed(), history),
+        )
+    )
+    assert text.endswith("Next:  ackademy hint pool_is_used\n")
+
+
+def test_what_the_simulation_cannot_tell_is_not_asked_there_again():
+    text = told(replace(samples.undecided(), engine="sim", provider="simulation"))
+    assert text.endswith("--engine nats\n")
+    assert "--seed" not in text.splitlines()[-1]
+
+
+def test_an_exception_that_the_code_kept_to_itself_is_told():
+    history, verdict = samples.raised()
+    end = verdict.witness[-1].at
+
+    def text(detail, at=0.0):
+        event = Event(at, Kind.RAISED, detail=detail)
+        events = tuple(sorted((*history.events, event), key=lambda each: each.at))
+        kept = replace(history, events=events)
+        return told(samples.grade(samples.result("no_message_is_lost", verdict, kept)))
+
+    assert "exception in your code before that: KeyError: 'amont'" in text("KeyError: 'amont'")
+    assert "before that" not in text("KeyError: 'amont'", at=end + 1)
+    assert "before that" not in text("UniqueViolation: key")  # code is to expect it
 
 
 def test_who_has_written_nothing_is_sent_to_the_lesson(tmp_path):

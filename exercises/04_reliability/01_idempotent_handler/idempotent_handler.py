@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from autograder.messaging import Handler, Message, Permanent, SettleFailed, Source  # noqa: F401 - you will need them
-from autograder.storage import Database, Lease, Transaction
+from autograder.storage import Database, Lease, StoreGone, Transaction  # noqa: F401 - the same
 
 Book = Callable[[Message, Transaction], Awaitable[None]]
 """The work: writes the row of a payment through a transaction. Raises as any handler does."""
