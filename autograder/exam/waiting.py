@@ -136,9 +136,7 @@ async def _why_not(
     """The reason to give up, or None to go on waiting."""
     recorder = run.recorder
     life, beat, now = recorder.life, recorder.beat, time.monotonic()
-    if any(each.broken for each in recorder.lives) or all(
-        each.gone or (each.returned and "exited" not in conditions) for each in recorder.lives
-    ):
+    if recorder.are_over(wanted="exited" in conditions):
         return Wait.ENDED
     if recorder.is_storm:
         return Wait.STORM

@@ -358,7 +358,9 @@ class World:
 
     @property
     def _runs(self) -> bool:
-        return bool(self._running)
+        return not self._paused and any(  # no list: it is asked after every step
+            process.status is None and not process.frozen for process, _ in self._living
+        )
 
     def _turn(self, look: Callable[[], bool], stop: Stop) -> None:
         """Run a process's loop until somebody says stop, or it cannot go on; of two, each in turn."""
@@ -444,9 +446,7 @@ class World:
     ) -> Wait | None:
         """The reason to give up, or None to go on: the examiner's rules for real brokers."""
         tally, life = self.tally, self.tally.life
-        if any(each.broken for each in tally.lives) or all(
-            each.gone or (each.returned and "exited" not in conditions) for each in tally.lives
-        ):
+        if tally.are_over(wanted="exited" in conditions):
             return Wait.ENDED
         if tally.is_storm:
             return Wait.STORM

@@ -90,6 +90,18 @@ class Tally:
         """Those of the processes that were started to live together; the newest comes last."""
         return [*self.beside, self.life]
 
+    def are_over(self, *, wanted: bool) -> bool:
+        """Whether nothing more can be waited for: one of them broke, or all came back, or are gone.
+
+        If their end itself is `wanted`, coming back is not enough. Asked after every step of a simulation.
+        """
+        if not self.beside:
+            life = self.life
+            return life.broken or life.gone or (life.returned and not wanted)
+        return any(each.broken for each in self.lives) or all(
+            each.gone or (each.returned and not wanted) for each in self.lives
+        )
+
     def begin(self, life: Life, *, beside: bool) -> None:
         """A new process: in place of those there were, or beside them."""
         self.beside = self.lives if beside else []
