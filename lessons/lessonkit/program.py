@@ -47,6 +47,7 @@ async def examined(
                 call=lambda _: call, seed=1, test="lesson", exercise="lesson", stores=stores,
             )  # fmt: skip
         finally:
+            await stores.close()
             await engine.close()
 
 
