@@ -303,11 +303,13 @@ def _slip_of_standing(history: History, each: Expectation, undone: frozenset[str
 
 def _slip_of_ending(history: History, life: Life) -> str:
     if life.raised == life.over:
-        detail = history.events[life.over].detail
-        if detail.startswith(_SETTLED_TWICE) and (story := _settled_twice(history, life.over)):
+        event = history.events[life.over]
+        if event.detail.startswith(_SETTLED_TWICE) and (
+            story := _settled_twice(history, life.over)
+        ):
             return settled_again(history.at(story))
-        if unwritten := not_written(detail):
-            return unwritten
+        if slip := not_written(event):
+            return slip
         return "Can an exception, of a handler or of your own code, leave run()?"
     if life.returned == life.over:
         return "Does run() return when there is nothing to take for a moment?"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from autograder.model import Event, Kind
+from autograder.model import Event, Kind, unwritten
 
 MY_OWN = "Does a line of your own raise each time, and an `except` give the message back?"
 
@@ -21,9 +21,9 @@ def settled_again(story: tuple[Event, ...]) -> str:
     return "Can one message reach two of your calls of ack() and nack(), say in `except` and `finally`?"
 
 
-def not_written(detail: str) -> str:
-    """Of an exception that left the function, as its event tells it; empty for one of written code."""
-    if not detail.startswith("NotImplementedError"):
+def not_written(event: Event) -> str:
+    """Of an exception that left the function; empty for one of written code."""
+    if not unwritten(event):
         return ""
-    functions = _IN_FUNCTION.findall(detail)
+    functions = _IN_FUNCTION.findall(event.detail)
     return f"Is `{functions[-1]}` not written yet?" if functions else ""

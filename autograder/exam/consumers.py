@@ -6,7 +6,6 @@ does to that. The older one is there to have something in hand meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from autograder.model import GraderError
@@ -40,11 +39,6 @@ def alone(setup: Setup, tally: Tally) -> None:
         raise GraderError("There is no consumer that another could be beside: use restart().")
     if len(tally.lives) > 1:
         raise GraderError("There are two consumers already.")
-
-
-def untold(consumers: Sequence[Consumer]) -> list[Consumer]:
-    """Those that are to be told to stop: of two, whoever has not been by now."""
-    return [each for each in consumers if len(consumers) == 1 or not each.life.stopped]
 
 
 def shown_with_two(tally: Tally, fault: str) -> None:

@@ -18,31 +18,12 @@ class Notebook(Recorder):
         super().__init__(clock)
         self._queue = queue
 
-    def note(
-        self,
-        kind: Kind,
-        detail: str = "",
-        *,
-        message: str = "",
-        key: str = "",
-        life: Life | None = None,
-    ) -> None:
-        """Record it once all orders so far are carried out."""
-        life = life or self.life
-        noting = partial(self.note_now, kind, detail, message=message, key=key, life=life)
+    note_now = Recorder.note  # what the world itself tells
+
+    def note(self, kind: Kind, detail: str = "", *, life: Life | None = None, **about: str) -> None:
+        """Record it once all orders so far are carried out; `about` is a message and its key."""
+        noting = partial(self.note_now, kind, detail, life=life or self.life, **about)
         if self._queue:
             self._queue[-1].notes.append(noting)
         else:
             noting()
-
-    def note_now(
-        self,
-        kind: Kind,
-        detail: str = "",
-        *,
-        message: str = "",
-        key: str = "",
-        life: Life | None = None,
-    ) -> None:
-        """Record what the world itself tells."""
-        super().note(kind, detail, message=message, key=key, life=life)

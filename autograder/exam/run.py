@@ -15,7 +15,7 @@ from signal import Signals
 from typing import TYPE_CHECKING, Any, Self
 
 from autograder.exam import endings
-from autograder.exam.consumers import Consumer, alone, shown_with_two, untold
+from autograder.exam.consumers import Consumer, alone, shown_with_two
 from autograder.exam.engines import Outgoing
 from autograder.exam.orders import Match, Order, gate_rule, match_text
 from autograder.exam.process import Job, Subject, Zygote, exit_text
@@ -498,7 +498,9 @@ class Run:
 
     async def stop(self) -> None:
         """SIGTERM: the host sets the student's stop event. Returns when a take would be new work."""
-        for subject, life in untold(self._consumers):
+        for subject, life in self._consumers:
+            if not self.recorder.awaits_stop(life):
+                continue
             await wait_for_life(
                 self, lambda life: life.called, life
             )  # before, nobody would hear it

@@ -407,7 +407,7 @@ class SimRun(Run):
         await self._react()
         await self._do("called")
         for life in self._lives:
-            if len(self._lives) == 1 or not life.stopped:
+            if self.recorder.awaits_stop(life):
                 self.recorder.note(Kind.FAULT, "terminate", life=life)
         await self._do("stop")
 

@@ -200,7 +200,7 @@ class World:
     def _do_stop(self, _: Mapping[str, Any]) -> None:
         """SIGTERM, and on until the stop is in force."""
         for process, life in self._living:
-            if len(self._living) == 1 or not life.stopped:
+            if self.tally.awaits_stop(life):
                 self._soon(lambda process: process.host.ask_to_stop(), process)
         self._run(lambda: all(each.stopped or each.returned for each in self.tally.lives))
 

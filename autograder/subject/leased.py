@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 
 from autograder.messaging.route import Posted
 from autograder.model import FOR_EVER, Kind
@@ -161,18 +161,9 @@ class RecordedLease:
             lost = StoreGone("connection was closed in the middle of a command")
             raise self._book.raised.known(lost)
 
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """As long as a question is under way, nobody else stands still; what it raises is told."""
-        with self._book.adapter_at_work() if self._waits else nullcontext():
-            try:
-                yield
-            except Exception as error:
-                self._book.raised.tell(error, self._report)
-                raise
-
-    def _report(self, text: str) -> None:
-        self._reporter.event(Kind.RAISED, detail=text)
+    def _asking(self) -> AbstractContextManager[None]:
+        """As long as a question is under way: see `Book.asking`."""
+        return self._book.asking(self._reporter, waits=self._waits)
 
     def _took(self, key: str, value: str, ttl_s: float | None) -> None:
         self._mine[key] = value

@@ -7,14 +7,16 @@ way into the code, and where a message is settled while the code handles one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from inspect import currentframe
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
+from autograder.model import Kind
 from autograder.subject.module import summary
+from autograder.subject.reporter import Reporter
 
 E = TypeVar("E", bound=BaseException)
 
@@ -52,6 +54,15 @@ class Raised:
         if text not in self._told:
             self._told.add(text)
             report(text)
+
+    @contextmanager
+    def telling(self, reporter: Reporter) -> Iterator[None]:
+        """An exception that passes is told: of a database or a lease, or of the code within a block."""
+        try:
+            yield
+        except Exception as error:
+            self.tell(error, lambda text: reporter.event(Kind.RAISED, detail=text))
+            raise
 
     def _line(self, error: BaseException) -> str:
         """The student's line: of the traceback so far, else the one that waits for the call that raised."""

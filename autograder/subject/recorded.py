@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
 
@@ -37,6 +37,12 @@ class Book:
             yield
         finally:
             self.settling -= 1
+
+    @contextmanager
+    def asking(self, reporter: Reporter, *, waits: bool) -> Iterator[None]:
+        """As long as a store is asked, nobody else stands still if it `waits`; what it raises is told."""
+        with self.adapter_at_work() if waits else nullcontext(), self.raised.telling(reporter):
+            yield
 
 
 class RecordedDelivery:

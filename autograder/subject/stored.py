@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
 from autograder.model import Kind
@@ -39,7 +39,7 @@ class RecordedDatabase:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """See `autograder.storage.Database.transaction`."""
-        with self._telling():
+        with self._book.raised.telling(self._reporter):
             async with self._inner.transaction() as tx:
                 yield RecordedTransaction(tx, self)
                 lost = self._next_is_lost()
@@ -88,23 +88,9 @@ class RecordedDatabase:
     def _gone(self) -> DatabaseGone:
         return self._book.raised.known(DatabaseGone(_GONE))  # `COMMIT_LOST` tells of it
 
-    @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """An exception that passes is told: of the database, or of the code within the block."""
-        try:
-            yield
-        except Exception as error:
-            self._book.raised.tell(error, self._report)
-            raise
-
-    def _report(self, text: str) -> None:
-        self._reporter.event(Kind.RAISED, detail=text)
-
-    @contextmanager
-    def asking(self) -> Iterator[None]:
-        """As long as a question is under way, nobody else stands still; what it raises is told."""
-        with self._book.adapter_at_work() if self._waits else nullcontext(), self._telling():
-            yield
+    def asking(self) -> AbstractContextManager[None]:
+        """As long as a question is under way: see `Book.asking`."""
+        return self._book.asking(self._reporter, waits=self._waits)
 
 
 _GONE = "connection was closed in the middle of operation"

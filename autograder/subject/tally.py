@@ -90,6 +90,10 @@ class Tally:
         """Those of the processes that were started to live together; the newest comes last."""
         return [*self.beside, self.life]
 
+    def awaits_stop(self, life: Life) -> bool:
+        """Whether a stop is to be told to this process: one alone hears each, of two who has heard none."""
+        return not self.beside or not life.stopped
+
     def are_over(self, *, wanted: bool) -> bool:
         """Whether nothing more can be waited for: one of them broke, or all came back, or are gone.
 
